@@ -1,0 +1,42 @@
+"""Installs keras_transformer; the distribution is called keras-transformer-layers."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (HERE / "keras_transformer/__init__.py").read_text(), re.MULTILINE
+).group(1)
+
+EXTRAS = {
+    "jax": ["jax>=0.5"],
+    "serving": ["tensorflow-serving-api>=2.20,<2.22"],
+    # tensorflow-datasets imports importlib_resources without declaring it.
+    "tfds": ["tensorflow-datasets>=4.9.7", "importlib_resources"],
+}
+EXTRAS["test"] = ["hypothesis>=6", "pytest>=8", "ruff>=0.8", *sum(EXTRAS.values(), [])]
+
+setup(
+    name="keras-transformer-layers",
+    version=VERSION,
+    description="Transformers for Keras 3, from raw text to a served translation",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
+    install_requires=[
+        "Babel>=2.12",
+        "keras>=3.15,<4",
+        "num2words>=0.5.13",
+        "sacrebleu>=2.4,<3",
+        "sentencepiece>=0.2.1",
+        "tensorboard>=2.20",
+        "tensorflow>=2.21,<2.22",
+        "tensorflow-text>=2.21.1,<2.22",
+    ],
+    extras_require=EXTRAS,
+    entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
+)
