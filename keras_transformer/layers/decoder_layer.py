@@ -1,0 +1,170 @@
+"""One layer of the decoder: right half of the paper's figure 1."""
+
+import keras
+
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+from keras_transformer.layers.residual import Residual
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class DecoderLayer(keras.layers.Layer):
+    """Causal self-attention, attention to the encoder's output, then a feed-forward network.
+
+    "Attention Is All You Need", section 3.1; each sub-layer stands in a `Residual`.
+
+    Args:
+        d_model: D, the width; a multiple of `num_heads`.
+        num_heads: H.
+        d_ff: the width inside the feed-forward network.
+        dropout: rate applied to the output of each sub-layer.
+        attention_dropout: rate applied to the attention weights.
+        feed_forward_dropout: rate applied inside the feed-forward network.
+        activation: activation of the feed-forward network.
+        norm_first: pre-norm instead of post-norm.
+
+    Call arguments:
+        x: tensor (B, T, D).
+        encoder_output: tensor (B, S, D); None with `cache`, which already holds its projections.
+        padding_mask: boolean (B, T), True at real target tokens.
+        source_padding_mask: boolean (B, S), True at real source tokens.
+        attention_mask: boolean, broadcastable to (B, T, L), replaces the causal mask: which cached
+            keys each query may attend to.
+        cache: a dict from `init_cache` or the last call.
+        position: with `cache`, the index of the first query among the cached keys.
+        return_attention_scores: whether the attention weights are returned, too.
+        training: whether dropout is applied.
+
+    Returns:
+        Tensor (B, T, D). With `return_attention_scores` followed by a dict of the weights "self"
+        (B, H, T, T) and "cross" (B, H, T, S); with `cache` followed by the new cache.
+
+    Raises:
+        ValueError: for a width, a number of heads or a rate out of range.
+
+    Example:
+        >>> layer = DecoderLayer(d_model=8, num_heads=2, d_ff=32)
+        >>> ops.shape(layer(np.ones((1, 3, 8)), np.ones((1, 5, 8))))
+        (1, 3, 8)
+    """
+
+    def __init__(
+        self,
+        d_model,
+        num_heads,
+        d_ff,
+        *,
+        dropout=0.1,
+        attention_dropout=0.0,
+        feed_forward_dropout=0.0,
+        activation="relu",
+        norm_first=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.d_ff = d_ff
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.feed_forward_dropout = feed_forward_dropout
+        self.activation = keras.activations.get(activation)
+        self.norm_first = norm_first
+        policy = self.dtype_policy
+        self.self_attention, self.cross_attention = (
+            MultiHeadAttention(
+                d_model, num_heads, dropout=attention_dropout, name=name, dtype=policy
+            )
+            for name in ("self_attention", "cross_attention")
+        )
+        self.feed_forward = FeedForward(
+            d_model,
+            d_ff,
+            dropout=feed_forward_dropout,
+            activation=self.activation,
+            name="feed_forward",
+            dtype=policy,
+        )
+        self.self_attention_residual, self.cross_attention_residual, self.feed_forward_residual = (
+            Residual(dropout, norm_first, name=f"{name}_residual", dtype=policy)
+            for name in ("self_attention", "cross_attention", "feed_forward")
+        )
+
+    def build(self, x_shape, encoder_output_shape=None):
+        self.self_attention.build(x_shape)
+        self.cross_attention.build(x_shape, encoder_output_shape)
+        self.feed_forward.build(x_shape)
+        self.self_attention_residual.build(x_shape)
+        self.cross_attention_residual.build(x_shape)
+        self.feed_forward_residual.build(x_shape)
+
+    def call(
+        self,
+        x,
+        encoder_output=None,
+        *,
+        padding_mask=None,
+        source_padding_mask=None,
+        attention_mask=None,
+        cache=None,
+        position=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        self_cache, cross_cache = (cache["self"], cache["cross"]) if cache else (None, None)
+        y, self_scores, *self_cache = self.self_attention(
+            self.self_attention_residual.prepare(x),
+            attention_mask=padding_mask if attention_mask is None else attention_mask,
+            use_causal_mask=attention_mask is None,
+            cache=self_cache,
+            position=position,
+            return_attention_scores=True,
+            training=training,
+        )
+        x = self.self_attention_residual(x, y, training=training)  # (B, T, D)
+        y, cross_scores, *cross_cache = self.cross_attention(
+            self.cross_attention_residual.prepare(x),
+            encoder_output,
+            attention_mask=source_padding_mask,
+            cache=cross_cache,
+            return_attention_scores=True,
+            training=training,
+        )
+        x = self.cross_attention_residual(x, y, training=training)  # (B, T, D)
+        y = self.feed_forward(self.feed_forward_residual.prepare(x), training=training)
+        x = self.feed_forward_residual(x, y, training=training)  # (B, T, D)
+        extras = [{"self": self_scores, "cross": cross_scores}] if return_attention_scores else []
+        extras += [{"self": self_cache[0], "cross": cross_cache[0]}] if cache else []
+        return (x, *extras) if extras else x
+
+    def init_cache(self, encoder_output, batch_size, length):
+        """Room for `length` target keys, and the projections of the encoder's output.
+
+        Args:
+            encoder_output: tensor (B, S, D).
+            batch_size: B.
+            length: L, the number of target keys.
+
+        Returns:
+            A dict: "self" a pair (B, H, L, D/H), "cross" a pair (B, H, S, D/H).
+        """
+        return {
+            "self": self.self_attention.init_cache(batch_size, length),
+            "cross": self.cross_attention.compute_cache(encoder_output),
+        }
+
+    def compute_output_shape(self, x_shape, encoder_output_shape=None):
+        return tuple(x_shape)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "feed_forward_dropout": self.feed_forward_dropout,
+            "activation": keras.activations.serialize(self.activation),
+            "norm_first": self.norm_first,
+        }

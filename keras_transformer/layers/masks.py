@@ -1,0 +1,54 @@
+"""Every mask of the library: boolean, True = may attend, passed explicitly."""
+
+from keras import ops
+
+
+def padding_mask(ids, pad_id: int):
+    """The positions of `ids` that hold a real token.
+
+    Args:
+        ids: integer tensor (B, T).
+        pad_id: the id of padding.
+
+    Returns:
+        Boolean tensor (B, T), True at real tokens.
+    """
+    return ops.not_equal(ids, pad_id)
+
+
+def causal_mask(query_length, key_length=None, position=0):
+    """Lets each position attend to itself and to those before it (paper, section 3.2.3).
+
+    Args:
+        query_length: T, the number of queries.
+        key_length: S, the number of keys; `query_length` by default.
+        position: the place of the first query among the keys, for queries that extend a cache.
+
+    Returns:
+        Boolean tensor (1, T, S), True where key `s <= position + t`.
+    """
+    key_length = query_length if key_length is None else key_length
+    query_positions = ops.expand_dims(ops.arange(query_length), 1) + position  # (T, 1)
+    key_positions = ops.expand_dims(ops.arange(key_length), 0)  # (1, S)
+    return ops.expand_dims(key_positions <= query_positions, 0)  # (1, T, S)
+
+
+def combine_masks(*masks):
+    """Joins masks with "and"; None stands for no mask.
+
+    Args:
+        *masks: each None, a padding mask of the keys (B, S), or an attention mask that
+            broadcasts to (B, T, S).
+
+    Returns:
+        Boolean tensor that broadcasts to (B, T, S), or None if every mask is None.
+    """
+    combined = None
+    for mask in masks:
+        if mask is None:
+            continue
+        mask = ops.cast(mask, "bool")
+        if len(mask.shape) == 2:
+            mask = ops.expand_dims(mask, 1)  # (B, 1, S)
+        combined = mask if combined is None else ops.logical_and(combined, mask)
+    return combined

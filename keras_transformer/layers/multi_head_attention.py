@@ -1,0 +1,210 @@
+"""Scaled dot-product attention, one function, and the layer that runs it in several heads."""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.checks import check_heads, check_rate
+from keras_transformer.layers.masks import causal_mask, combine_masks
+
+# Large enough to vanish in a softmax, finite so that a row of nothing but masked keys stays so.
+MASKED_SCORE = -1e9
+
+
+def attention_weights(query, key, attention_mask=None):
+    """How much each query attends to each key: `softmax(Q K^T / sqrt(d_k))` (paper, equation 1).
+
+    Args:
+        query: tensor (B, H, T, d_k).
+        key: tensor (B, H, S, d_k).
+        attention_mask: boolean, broadcastable to (B, T, S), True = may attend.
+
+    Returns:
+        Tensor (B, H, T, S), float32; each row sums to 1, also where every key is masked.
+    """
+    query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
+    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, T, S)
+    scores = ops.cast(scores, "float32")
+    if attention_mask is not None:
+        mask = ops.expand_dims(attention_mask, 1)  # (B, 1, T, S)
+        scores = ops.where(mask, scores, MASKED_SCORE)
+    if scores.shape[-1] == 1:  # a single key takes it all; Keras warns of a softmax over one
+        return ops.ones_like(scores)
+    return ops.softmax(scores, axis=-1)
+
+
+def dot_product_attention(query, key, value, attention_mask=None):
+    """`softmax(Q K^T / sqrt(d_k)) V` (paper, equation 1).
+
+    Args:
+        query: tensor (B, H, T, d_k).
+        key: tensor (B, H, S, d_k).
+        value: tensor (B, H, S, d_v).
+        attention_mask: boolean, broadcastable to (B, T, S), True = may attend.
+
+    Returns:
+        Tensor (B, H, T, d_v) in the dtype of `value`.
+    """
+    weights = attention_weights(query, key, attention_mask)
+    return ops.matmul(ops.cast(weights, value.dtype), value)  # (B, H, T, d_v)
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class MultiHeadAttention(keras.layers.Layer):
+    """Attention in `num_heads` subspaces at once.
+
+    `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O` with
+    `head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)` ("Attention Is All You Need", section 3.2.2).
+    Every head is `d_model / num_heads` wide, so the cost is that of one full-width head. The
+    three input projections are one matrix, a single product in self-attention.
+
+    Args:
+        d_model: D, the width of inputs and output; a multiple of `num_heads`.
+        num_heads: H.
+        dropout: rate applied to the attention weights.
+
+    Call arguments:
+        query: tensor (B, T, D).
+        value: tensor (B, S, D); `query` by default (self-attention).
+        key: tensor (B, S, D); `value` by default.
+        attention_mask: boolean, (B, S) or broadcastable to (B, T, S), True = may attend.
+        use_causal_mask: whether a query is kept from keys after it.
+        cache: keys and values (B, H, L, D/H) of earlier calls, from `init_cache`,
+            `compute_cache` or the last call. With `position`, those of this call are written at
+            `position`, and the mask must hide what is not yet written; `use_causal_mask` does.
+            Without `position`, the queries attend to the cache as it is.
+        position: the index of the first query among the cached keys.
+        return_attention_scores: whether the weights are returned, too.
+        training: whether dropout is applied.
+
+    Returns:
+        Tensor (B, T, D). With `return_attention_scores` followed by the weights (B, H, T, S),
+        float32; with `cache` followed by the new cache.
+
+    Raises:
+        ValueError: if `d_model` is not a multiple of `num_heads`, or the rate outside [0, 1).
+
+    Example:
+        >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
+        >>> ops.shape(layer(np.ones((1, 3, 8)), use_causal_mask=True))
+        (1, 3, 8)
+    """
+
+    def __init__(self, d_model, num_heads, *, dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        check_heads(d_model, num_heads)
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.head_dim = d_model // num_heads
+        self.dropout = check_rate("dropout", dropout)
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.output_projection = keras.layers.Dense(
+            d_model, name="output_projection", dtype=self.dtype_policy
+        )
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        for shape in (query_shape, value_shape, key_shape):
+            if shape is not None and shape[-1] != self.d_model:
+                raise ValueError(
+                    f"MultiHeadAttention expects inputs of width d_model={self.d_model}, but "
+                    f"received the shape {tuple(shape)}; project the input to that width first."
+                )
+        # Glorot over the fused matrix: 1/sqrt(2) of the scale of three separate ones, which keeps
+        # the first attention weights of a deep post-norm stack soft.
+        self.kernel = self.add_weight(
+            name="kernel", shape=(self.d_model, 3 * self.d_model), initializer="glorot_uniform"
+        )
+        self.bias = self.add_weight(name="bias", shape=(3 * self.d_model,), initializer="zeros")
+        self.output_projection.build((None, None, self.d_model))
+
+    def call(
+        self,
+        query,
+        value=None,
+        key=None,
+        *,
+        attention_mask=None,
+        use_causal_mask=False,
+        cache=None,
+        position=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        if cache is not None and position is None:
+            (query,), (key, value) = self._project(query, 0, 1), cache
+        else:
+            query, key, value = self._project_all(query, value, key)  # (B, H, T|S, D/H)
+        if cache is not None and position is not None:
+            key, value = cache = write_cache(cache, key, value, position)  # (B, H, L, D/H)
+        if use_causal_mask:
+            lengths = ops.shape(query)[2], ops.shape(key)[2]
+            start = 0 if position is None else position  # not `or`: it may be a symbolic tensor
+            attention_mask = combine_masks(attention_mask, causal_mask(*lengths, start))
+        else:
+            attention_mask = combine_masks(attention_mask)
+        weights = attention_weights(query, key, attention_mask)  # (B, H, T, S)
+        dropped = self.dropout_layer(ops.cast(weights, value.dtype), training=training)
+        output = self.output_projection(merge_heads(ops.matmul(dropped, value)))  # (B, T, D)
+        extras = ([weights] if return_attention_scores else []) + ([cache] if cache else [])
+        return (output, *extras) if extras else output
+
+    def init_cache(self, batch_size, length):
+        """An empty cache for `length` keys: a pair of zero tensors (B, H, L, D/H)."""
+        shape = (batch_size, self.num_heads, length, self.head_dim)
+        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
+
+    def compute_cache(self, value):
+        """The keys and values of `value` (B, S, D): a pair of tensors (B, H, S, D/H)."""
+        return tuple(self._project(value, 1, 3))
+
+    def _project_all(self, query, value, key):
+        if value is None and key is None:
+            return self._project(query, 0, 3)
+        value = query if value is None else value
+        if key is None:
+            return (*self._project(query, 0, 1), *self._project(value, 1, 3))
+        parts = zip((query, key, value), range(3), strict=True)
+        return tuple(self._project(x, i, i + 1)[0] for x, i in parts)
+
+    def _project(self, x, first, last):
+        """Projections `first` to `last` of (query, key, value), split into heads."""
+        parts = last - first
+        columns = slice(first * self.d_model, last * self.d_model)
+        kernel, bias = (ops.cast(w, self.compute_dtype) for w in (self.kernel, self.bias))
+        if parts < 3:
+            kernel, bias = kernel[:, columns], bias[columns]
+        x = ops.matmul(ops.cast(x, self.compute_dtype), kernel) + bias  # (B, T, parts * D)
+        batch_size, length = ops.shape(x)[0], ops.shape(x)[1]
+        x = ops.reshape(x, (batch_size, length, parts, self.num_heads, self.head_dim))
+        return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)  # parts of (B, H, T, D/H)
+
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+        return tuple(query_shape)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "dropout": self.dropout,
+        }
+
+
+def merge_heads(x):
+    """(B, H, T, D/H) to (B, T, D): the "Concat" of the paper's section 3.2.2."""
+    batch_size, num_heads, length, head_dim = ops.shape(x)
+    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch_size, length, num_heads * head_dim))
+
+
+def write_cache(cache, key, value, position):
+    """A cache with `key` and `value` (B, H, T, D/H) at `position`; the old one is unchanged.
+
+    Not by `ops.slice_update`: on TensorFlow that is an XLA op, which TensorFlow Serving refuses.
+    """
+    length = ops.shape(key)[2]
+    offset = ops.arange(ops.shape(cache[0])[2]) - position  # (L,)
+    here = ops.expand_dims(ops.logical_and(offset >= 0, offset < length), 1)  # (L, 1)
+    offset = ops.clip(offset, 0, length - 1)
+    return tuple(
+        ops.where(here, ops.take(new, offset, axis=2), old)  # (B, H, L, D/H)
+        for old, new in zip(cache, (key, value), strict=True)
+    )

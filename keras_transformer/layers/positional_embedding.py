@@ -1,0 +1,129 @@
+"""Token embeddings plus the sinusoids of the paper's section 3.5."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.layers.checks import check_positive_int, check_rate
+
+
+def sinusoidal_positions(length: int, d_model: int) -> np.ndarray:
+    """The positional encoding of "Attention Is All You Need", section 3.5.
+
+    `PE(pos, 2i) = sin(pos / 10000^(2i/d))` and `PE(pos, 2i+1) = cos(pos / 10000^(2i/d))`. Each
+    pair (2i, 2i+1) turns by a fixed angle per position, so the encoding at `pos + k` is a fixed
+    rotation of that at `pos`. For odd `d_model` the last sine has no cosine beside it.
+
+    Args:
+        length: the number of positions.
+        d_model: the width of the encoding, odd or even.
+
+    Returns:
+        Array (length, d_model), float32, rounded once from float64.
+
+    Example:
+        >>> print(sinusoidal_positions(2, 4).round(2))
+        [[0.   1.   0.   1.  ]
+         [0.84 0.54 0.01 1.  ]]
+    """
+    position = np.arange(length)[:, None]  # (T, 1)
+    column = np.arange(d_model)[None, :]  # (1, D)
+    angle = position / 10000.0 ** ((column - column % 2) / d_model)  # (T, D)
+    return np.where(column % 2 == 0, np.sin(angle), np.cos(angle)).astype("float32")
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class PositionalEmbedding(keras.layers.Layer):
+    """Embeds token ids and adds their positions.
+
+    Attention alone sees a set; the sinusoids tell it the order. The embedding is multiplied by
+    sqrt(d_model) so that it is not drowned by them: `E[id] * sqrt(d_model) + PE(position)`
+    ("Attention Is All You Need", sections 3.4 and 3.5). The same matrix may also turn a decoder's
+    output into logits: see `logits`.
+
+    Args:
+        vocab_size: V, the number of token ids.
+        d_model: D, the width of the embedding.
+        dropout: rate applied to the sum.
+        max_length: the number of positions tabled; a longer sequence whose length is known when
+            the graph is built extends the table.
+
+    Call arguments:
+        ids: integers (B, T) in [0, vocab_size).
+        position: the position of the first token, an integer or an integer scalar tensor.
+        training: whether dropout is applied.
+
+    Returns:
+        Tensor (B, T, D) in the layer's compute dtype.
+
+    Raises:
+        ValueError: if a size is below 1 or the rate outside [0, 1).
+
+    Example:
+        >>> layer = PositionalEmbedding(vocab_size=10, d_model=4)
+        >>> ops.shape(layer(np.array([[2, 5, 3]])))
+        (1, 3, 4)
+    """
+
+    def __init__(self, vocab_size, d_model, *, dropout=0.0, max_length=2048, **kwargs):
+        super().__init__(**kwargs)
+        self.vocab_size = check_positive_int("vocab_size", vocab_size)
+        self.d_model = check_positive_int("d_model", d_model)
+        self.dropout = check_rate("dropout", dropout)
+        self.max_length = check_positive_int("max_length", max_length)
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.table = sinusoidal_positions(max_length, d_model)
+
+    def build(self, ids_shape=None):
+        if self.built:
+            return
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.vocab_size, self.d_model),
+            initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+        )
+        self.built = True
+
+    def call(self, ids, position=0, training=None):
+        # `fit` under a MirroredStrategy traces the model with a mean of ids, which is a float.
+        ids = ops.cast(ids, "int32")
+        embedded = ops.take(self.embeddings, ids, axis=0)  # (B, T, D)
+        embedded = ops.cast(embedded, "float32") * self.d_model**0.5
+        summed = embedded + self.positions(ops.shape(ids)[1], position)  # (B, T, D)
+        return self.dropout_layer(ops.cast(summed, self.compute_dtype), training=training)
+
+    def positions(self, length, position=0):
+        """Rows `position` to `position + length` of the sinusoids: (length, D), float32."""
+        if isinstance(length, int) and isinstance(position, int):
+            end = position + length
+            table = self.table
+            if end > self.max_length:
+                table = sinusoidal_positions(end, self.d_model)
+            return ops.convert_to_tensor(table[position:end])
+        return ops.take(self.table, ops.arange(length) + position, axis=0)
+
+    def logits(self, hidden):
+        """Scores of the whole vocabulary by the transposed embedding (paper, section 3.4).
+
+        Args:
+            hidden: tensor (..., D).
+
+        Returns:
+            Tensor (..., V), float32.
+        """
+        kernel = ops.transpose(ops.cast(self.embeddings, self.compute_dtype))  # (D, V)
+        flat = ops.reshape(ops.cast(hidden, self.compute_dtype), (-1, self.d_model))
+        scores = ops.cast(ops.matmul(flat, kernel), "float32")  # (rows, V)
+        return ops.reshape(scores, (*ops.shape(hidden)[:-1], self.vocab_size))
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.d_model)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+            "dropout": self.dropout,
+            "max_length": self.max_length,
+        }

@@ -1,0 +1,154 @@
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import DecoderLayer
+
+MASK = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)  # (B, T)
+SOURCE_MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)  # (B, S)
+
+
+def as_array(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+@pytest.fixture
+def decoder_layer(randomize):
+    def make(**kwargs):
+        layer = DecoderLayer(d_model=8, num_heads=2, d_ff=16, **kwargs)
+        layer.build((None, None, 8), (None, None, 8))
+        return randomize(layer)
+
+    return make
+
+
+@pytest.fixture
+def inputs(random):
+    return random(2, 4, 8), random(2, 5, 8)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_layer_is_composed_of_its_sublayers(decoder_layer, inputs, norm_first):
+    layer, (x, encoder_output) = decoder_layer(norm_first=norm_first, activation="gelu"), inputs
+    causal = np.tril(np.ones((4, 4), bool)) & MASK[:, None]
+    sublayers = [
+        lambda x: layer.self_attention(x, attention_mask=causal),
+        lambda x: layer.cross_attention(x, encoder_output, attention_mask=SOURCE_MASK),
+        lambda x: layer.feed_forward(x),
+    ]
+    norms = [
+        layer.self_attention_residual.norm,
+        layer.cross_attention_residual.norm,
+        layer.feed_forward_residual.norm,
+    ]
+    output = layer(x, encoder_output, padding_mask=MASK, source_padding_mask=SOURCE_MASK)
+    for sublayer, norm in zip(sublayers, norms, strict=True):
+        x = x + sublayer(norm(x)) if norm_first else norm(x + sublayer(x))
+    np.testing.assert_allclose(as_array(output), as_array(x), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_later_target_position_changes_nothing_before_it(decoder_layer, inputs, norm_first):
+    layer, (x, encoder_output) = decoder_layer(norm_first=norm_first), inputs
+    output = as_array(layer(x, encoder_output))
+    for t in range(4):
+        changed = x.copy()
+        changed[:, t, 0] += 1  # not the whole vector: layer normalization would undo that
+        changed = as_array(layer(changed, encoder_output))
+        np.testing.assert_array_equal(changed[:, :t], output[:, :t])
+        assert np.all(np.abs(changed[:, t:] - output[:, t:]).max(-1) > 1e-4)
+
+
+def test_content_of_source_padding_changes_nothing(decoder_layer, inputs):
+    layer, (x, encoder_output) = decoder_layer(), inputs
+    other = np.where(SOURCE_MASK[..., None], encoder_output, 100)
+    output, changed = (
+        as_array(layer(x, source, source_padding_mask=SOURCE_MASK))
+        for source in (encoder_output, other)
+    )
+    np.testing.assert_array_equal(output, changed)
+
+
+def test_attention_mask_replaces_the_causal_one(decoder_layer, inputs):
+    layer, (x, encoder_output) = decoder_layer(), inputs
+    triangle, full = np.tril(np.ones((1, 4, 4), bool)), np.ones((1, 4, 4), bool)
+    causal = as_array(layer(x, encoder_output))
+    by_mask = as_array(layer(x, encoder_output, attention_mask=triangle))
+    np.testing.assert_array_equal(by_mask, causal)
+    seeing_all = as_array(layer(x, encoder_output, attention_mask=full))
+    assert np.abs(seeing_all - causal)[:, :-1].max() > 0.01
+    np.testing.assert_allclose(seeing_all[:, -1], causal[:, -1], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("chunks", [[1, 1, 1, 1], [3, 1]])
+def test_cached_chunks_equal_one_full_pass(decoder_layer, inputs, norm_first, chunks):
+    layer, (x, encoder_output) = decoder_layer(norm_first=norm_first), inputs
+    expected = as_array(layer(x, encoder_output, source_padding_mask=SOURCE_MASK))
+    cache, outputs, position = layer.init_cache(encoder_output, batch_size=2, length=6), [], 0
+    for chunk in np.split(x, np.cumsum(chunks)[:-1], axis=1):
+        output, cache = layer(
+            chunk, source_padding_mask=SOURCE_MASK, cache=cache, position=position
+        )
+        position += chunk.shape[1]
+        outputs.append(as_array(output))
+    np.testing.assert_allclose(np.concatenate(outputs, 1), expected, rtol=0, atol=1e-6)
+
+
+def test_scores_are_those_of_both_masked_attentions(decoder_layer, inputs):
+    layer, (x, encoder_output) = decoder_layer(), inputs
+    masks = {"padding_mask": MASK, "source_padding_mask": SOURCE_MASK}
+    output, scores = layer(x, encoder_output, **masks, return_attention_scores=True)
+    np.testing.assert_array_equal(as_array(output), as_array(layer(x, encoder_output, **masks)))
+    causal = np.tril(np.ones((4, 4), bool)) & MASK[:, None]
+    for name, mask in (("self", causal), ("cross", SOURCE_MASK[:, None])):
+        weights = as_array(scores[name])
+        assert weights.shape == (2, 2, 4, mask.shape[-1])
+        assert np.array_equal(weights > 0, np.broadcast_to(mask[:, None], weights.shape))
+
+
+ATTENTIONS = ["self_attention.output_projection", "cross_attention.output_projection"]
+DROPPED_PROJECTIONS = {
+    "dropout": [*ATTENTIONS, "feed_forward.outer"],
+    "attention_dropout": ATTENTIONS,
+    "feed_forward_dropout": ["feed_forward.outer"],
+}
+
+
+@pytest.mark.parametrize("argument", DROPPED_PROJECTIONS)
+def test_each_dropout_silences_its_branches_in_training_only(random, argument):
+    """A rate near 1 does what zero projections do; biases are zero at the start."""
+    layers = {}
+    for name, rate in (("dropped", 0.999), ("silent", 0.0), ("plain", 0.0)):
+        rates = {**dict.fromkeys(DROPPED_PROJECTIONS, 0.0), argument: rate}
+        layer = DecoderLayer(d_model=8, num_heads=2, d_ff=16, norm_first=True, **rates)
+        layer.build((None, None, 8), (None, None, 8))
+        layer.set_weights(layers["dropped"].get_weights() if layers else layer.get_weights())
+        layers[name] = layer
+    for path in DROPPED_PROJECTIONS[argument]:
+        branch, projection = path.split(".")
+        kernel = getattr(getattr(layers["silent"], branch), projection).kernel
+        kernel.assign(np.zeros(kernel.shape))
+    inputs = random(4, 3, 8), random(4, 2, 8)
+    inference = as_array(layers["dropped"](*inputs, training=False))
+    np.testing.assert_array_equal(inference, as_array(layers["plain"](*inputs, training=True)))
+    np.testing.assert_array_equal(inference, as_array(layers["dropped"](*inputs)))
+    training = as_array(layers["dropped"](*inputs, training=True))
+    silent = as_array(layers["silent"](*inputs))
+    assert np.mean(np.all(np.isclose(training, silent, atol=1e-5), axis=-1)) >= 0.7
+    assert not np.any(np.all(np.isclose(inference, silent, atol=1e-5), axis=-1))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_heads": 3}, "d_model=8 and num_heads=3; choose num_heads among the divisors of 8"),
+        ({"d_ff": 0}, "d_ff must be an integer of at least 1, but is 0"),
+        ({"dropout": 1.5}, r"dropout must be a number in \[0, 1\), but is 1.5"),
+        ({"attention_dropout": 1}, r"dropout must be a number in \[0, 1\), but is 1"),
+        ({"feed_forward_dropout": -1}, r"dropout must be a number in \[0, 1\), but is -1"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        DecoderLayer(**{"d_model": 8, "num_heads": 2, "d_ff": 16, **arguments})

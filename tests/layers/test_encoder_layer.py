@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import EncoderLayer
+
+
+def as_array(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def encoder_layer_in_numpy(layer, x, mask):
+    """Section 3.1 of the paper in float64, from the layer's weights alone."""
+    weights = {w.path.split("/", 1)[1]: v.astype("float64") for w, v in weights_of(layer)}
+
+    def layer_norm(x, name):
+        centred = x - x.mean(-1, keepdims=True)
+        variance = np.mean(centred**2, -1, keepdims=True)
+        gamma, beta = (weights[f"{name}_residual/norm/{part}"] for part in ("gamma", "beta"))
+        return centred / np.sqrt(variance + 1e-6) * gamma + beta
+
+    def dense(x, name):
+        return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+
+    def self_attention(x):
+        query, key, value = np.split(dense(x, "self_attention"), 3, axis=-1)
+        heads = []
+        for columns in np.split(np.arange(layer.d_model), layer.num_heads):
+            q, k, v = query[..., columns], key[..., columns], value[..., columns]
+            exponentials = np.exp(q @ k.swapaxes(1, 2) / np.sqrt(len(columns))) * mask[:, None]
+            heads.append(exponentials / exponentials.sum(-1, keepdims=True) @ v)
+        return dense(np.concatenate(heads, -1), "self_attention/output_projection")
+
+    def feed_forward(x):
+        return dense(np.maximum(0, dense(x, "feed_forward/inner")), "feed_forward/outer")
+
+    for name, sublayer in (("self_attention", self_attention), ("feed_forward", feed_forward)):
+        if layer.norm_first:
+            x = x + sublayer(layer_norm(x, name))
+        else:
+            x = layer_norm(x + sublayer(x), name)
+    return x
+
+
+def weights_of(layer):
+    return zip(layer.weights, layer.get_weights(), strict=True)
+
+
+@pytest.fixture
+def encoder_layer(randomize):
+    def make(**kwargs):
+        layer = EncoderLayer(d_model=8, num_heads=2, d_ff=16, **kwargs)
+        layer.build((None, None, 8))
+        return randomize(layer)
+
+    return make
+
+
+MASK = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_layer_equals_the_paper_in_numpy(encoder_layer, random, norm_first):
+    layer, x = encoder_layer(norm_first=norm_first), random(2, 5, 8)
+    for mask in (MASK, np.ones((2, 5), bool)):
+        expected = encoder_layer_in_numpy(layer, x, mask)
+        output = as_array(layer(x, padding_mask=mask))
+        np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(as_array(layer(x)), output)  # no mask: all positions are real
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_layer_is_composed_of_its_sublayers(encoder_layer, random, norm_first):
+    layer, x = encoder_layer(norm_first=norm_first, activation="gelu"), random(2, 5, 8)
+    first_norm, second_norm = layer.self_attention_residual.norm, layer.feed_forward_residual.norm
+    if norm_first:
+        y = x + layer.self_attention(first_norm(x), attention_mask=MASK)
+        expected = y + layer.feed_forward(second_norm(y))
+    else:
+        y = first_norm(x + layer.self_attention(x, attention_mask=MASK))
+        expected = second_norm(y + layer.feed_forward(y))
+    output = layer(x, padding_mask=MASK)
+    np.testing.assert_allclose(as_array(output), as_array(expected), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_padding_changes_no_real_position(encoder_layer, random, norm_first):
+    layer, x = encoder_layer(norm_first=norm_first), random(2, 5, 8)
+    output = as_array(layer(x, padding_mask=MASK))
+    changed = as_array(layer(np.where(MASK[..., None], x, 100), padding_mask=MASK))
+    np.testing.assert_array_equal(output[MASK], changed[MASK])
+    np.testing.assert_allclose(as_array(layer(x[1:, :3]))[0], output[1, :3], rtol=0, atol=1e-5)
+
+
+def test_scores_are_those_of_the_masked_attention(encoder_layer, random):
+    layer, x = encoder_layer(), random(2, 5, 8)
+    output, scores = layer(x, padding_mask=MASK, return_attention_scores=True)
+    np.testing.assert_array_equal(as_array(output), as_array(layer(x, padding_mask=MASK)))
+    scores = as_array(scores)
+    assert scores.shape == (2, 2, 5, 5)
+    assert np.array_equal(scores > 0, np.broadcast_to(MASK[:, None, None], scores.shape))
+
+
+DROPPED_PROJECTIONS = {
+    "dropout": ["self_attention.output_projection", "feed_forward.outer"],
+    "attention_dropout": ["self_attention.output_projection"],
+    "feed_forward_dropout": ["feed_forward.outer"],
+}
+
+
+@pytest.mark.parametrize("argument", DROPPED_PROJECTIONS)
+def test_each_dropout_silences_its_branches_in_training_only(random, argument):
+    """A rate near 1 does what zero projections do; biases are zero at the start."""
+    layers = {}
+    for name, rate in (("dropped", 0.999), ("silent", 0.0), ("plain", 0.0)):
+        rates = {**dict.fromkeys(DROPPED_PROJECTIONS, 0.0), argument: rate}
+        layer = EncoderLayer(d_model=8, num_heads=2, d_ff=16, norm_first=True, **rates)
+        layer.build((None, None, 8))
+        layer.set_weights(layers["dropped"].get_weights() if layers else layer.get_weights())
+        layers[name] = layer
+    for path in DROPPED_PROJECTIONS[argument]:
+        branch, projection = path.split(".")
+        kernel = getattr(getattr(layers["silent"], branch), projection).kernel
+        kernel.assign(np.zeros(kernel.shape))
+    x = random(4, 3, 8)
+    inference = as_array(layers["dropped"](x, training=False))
+    np.testing.assert_array_equal(inference, as_array(layers["plain"](x, training=True)))
+    np.testing.assert_array_equal(inference, as_array(layers["dropped"](x)))
+    training, silent = as_array(layers["dropped"](x, training=True)), as_array(layers["silent"](x))
+    assert np.mean(np.all(np.isclose(training, silent, atol=1e-5), axis=-1)) >= 0.7
+    assert not np.any(np.all(np.isclose(inference, silent, atol=1e-5), axis=-1))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_heads": 3}, "d_model=8 and num_heads=3; choose num_heads among the divisors of 8"),
+        ({"d_ff": 0}, "d_ff must be an integer of at least 1, but is 0"),
+        ({"dropout": 1.5}, r"dropout must be a number in \[0, 1\), but is 1.5"),
+        ({"attention_dropout": 1}, r"dropout must be a number in \[0, 1\), but is 1"),
+        ({"feed_forward_dropout": -1}, r"dropout must be a number in \[0, 1\), but is -1"),
+        ({"activation": "rleu"}, "rleu"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        EncoderLayer(**{"d_model": 8, "num_heads": 2, "d_ff": 16, **arguments})

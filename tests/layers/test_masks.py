@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers.masks import causal_mask, combine_masks, padding_mask
+
+
+def as_array(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+def test_padding_mask_is_true_at_real_tokens(dtype):
+    mask = as_array(padding_mask(np.array([[5, 6, 0], [7, 0, 0]], dtype), pad_id=0))
+    assert mask.dtype == bool
+    assert mask.tolist() == [[True, True, False], [True, False, False]]
+
+
+def test_padding_mask_follows_the_pad_id():
+    assert as_array(padding_mask(np.array([[0, 9]]), pad_id=9)).tolist() == [[True, False]]
+
+
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_causal_mask_is_the_lower_triangle(length):
+    mask = as_array(causal_mask(length))
+    assert mask.dtype == bool
+    np.testing.assert_array_equal(mask, np.tril(np.ones((1, length, length), bool)))
+
+
+@pytest.mark.parametrize("position", [0, 2, 4])
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_causal_mask_at_a_position_is_the_rows_of_the_whole_one(position, as_tensor):
+    start = ops.convert_to_tensor(position) if as_tensor else position
+    part = as_array(causal_mask(2, 6, position=start))
+    np.testing.assert_array_equal(part, as_array(causal_mask(6))[:, position : position + 2])
+
+
+def test_combined_mask_is_true_where_every_mask_is():
+    keys = np.array([[True, True, False], [True, False, True]])  # (B, S)
+    attention = np.array([[[True, True, True], [False, True, True]]])  # (1, T, S)
+    combined = as_array(combine_masks(keys, None, attention))
+    assert combined.shape == (2, 2, 3)
+    for b, t, s in np.ndindex(2, 2, 3):
+        assert combined[b, t, s] == (keys[b, s] and attention[0, t, s])
+
+
+def test_a_mask_of_keys_alone_is_spread_over_the_queries():
+    assert as_array(combine_masks(np.array([[1, 0, 1]]))).tolist() == [[[True, False, True]]]
+
+
+def test_no_mask_stays_none():
+    assert combine_masks() is None
+    assert combine_masks(None, None) is None
