@@ -1,0 +1,133 @@
+"""The decoder: a stack of `DecoderLayer`."""
+
+import keras
+
+from keras_transformer.layers.checks import check_positive_int
+from keras_transformer.layers.decoder_layer import DecoderLayer
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Decoder(keras.layers.Layer):
+    """`num_layers` decoder layers, one on another.
+
+    Args:
+        num_layers: N.
+        d_model: D, the width; a multiple of `num_heads`.
+        num_heads: H.
+        d_ff: the width inside the feed-forward networks.
+        dropout: rate applied to the output of each sub-layer.
+        attention_dropout: rate applied to the attention weights.
+        feed_forward_dropout: rate applied inside the feed-forward networks.
+        activation: activation of the feed-forward networks.
+        norm_first: pre-norm; the stack's output is then normalized once more.
+
+    Call arguments:
+        x: tensor (B, T, D).
+        encoder_output: tensor (B, S, D); None with `cache`.
+        padding_mask: boolean (B, T), True at real target tokens.
+        source_padding_mask: boolean (B, S), True at real source tokens.
+        attention_mask: boolean, broadcastable to (B, T, L), replaces the causal mask.
+        cache: a list of one cache a layer, from `init_cache` or the last call.
+        position: with `cache`, the index of the first query among the cached keys.
+        return_attention_scores: whether the attention weights are returned, too.
+        training: whether dropout is applied.
+
+    Returns:
+        Tensor (B, T, D). With `return_attention_scores` followed by a list of N dicts "self"
+        (B, H, T, T) and "cross" (B, H, T, S); with `cache` followed by the new cache.
+
+    Raises:
+        ValueError: for a number, a width or a rate out of range.
+
+    Example:
+        >>> decoder = Decoder(num_layers=2, d_model=8, num_heads=2, d_ff=32)
+        >>> ops.shape(decoder(np.ones((1, 3, 8)), np.ones((1, 5, 8))))
+        (1, 3, 8)
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        d_model,
+        num_heads,
+        d_ff,
+        *,
+        dropout=0.1,
+        attention_dropout=0.0,
+        feed_forward_dropout=0.0,
+        activation="relu",
+        norm_first=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_layers = check_positive_int("num_layers", num_layers)
+        self.layers = [
+            DecoderLayer(
+                d_model,
+                num_heads,
+                d_ff,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                feed_forward_dropout=feed_forward_dropout,
+                activation=activation,
+                norm_first=norm_first,
+                name=f"layer_{i}",
+                dtype=self.dtype_policy,
+            )
+            for i in range(num_layers)
+        ]
+        self.final_norm = None
+        if norm_first:
+            self.final_norm = keras.layers.LayerNormalization(
+                epsilon=1e-6, name="final_norm", dtype=self.dtype_policy
+            )
+
+    def build(self, x_shape, encoder_output_shape=None):
+        for layer in self.layers:
+            layer.build(x_shape, encoder_output_shape)
+        if self.final_norm is not None:
+            self.final_norm.build(x_shape)
+
+    def call(
+        self,
+        x,
+        encoder_output=None,
+        *,
+        padding_mask=None,
+        source_padding_mask=None,
+        attention_mask=None,
+        cache=None,
+        position=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        scores, new_cache = [], []
+        for layer, layer_cache in zip(self.layers, cache or [None] * self.num_layers, strict=True):
+            x, layer_scores, *rest = layer(
+                x,
+                encoder_output,
+                padding_mask=padding_mask,
+                source_padding_mask=source_padding_mask,
+                attention_mask=attention_mask,
+                cache=layer_cache,
+                position=position,
+                return_attention_scores=True,
+                training=training,
+            )  # (B, T, D)
+            scores.append(layer_scores)
+            new_cache += rest
+        x = x if self.final_norm is None else self.final_norm(x)
+        extras = ([scores] if return_attention_scores else []) + ([new_cache] if cache else [])
+        return (x, *extras) if extras else x
+
+    def init_cache(self, encoder_output, batch_size, length):
+        """One `DecoderLayer.init_cache` a layer, as a list."""
+        return [layer.init_cache(encoder_output, batch_size, length) for layer in self.layers]
+
+    def compute_output_shape(self, x_shape, encoder_output_shape=None):
+        return tuple(x_shape)
+
+    def get_config(self):
+        layer_config = self.layers[0].get_config()
+        own_config = super().get_config()
+        return {"num_layers": self.num_layers, **layer_config, **own_config}

@@ -1,0 +1,100 @@
+"""The encoder: a stack of `EncoderLayer`."""
+
+import keras
+
+from keras_transformer.layers.checks import check_positive_int
+from keras_transformer.layers.encoder_layer import EncoderLayer
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Encoder(keras.layers.Layer):
+    """`num_layers` encoder layers, one on another, over vectors of any origin.
+
+    Args:
+        num_layers: N.
+        d_model: D, the width; a multiple of `num_heads`.
+        num_heads: H.
+        d_ff: the width inside the feed-forward networks.
+        dropout: rate applied to the output of each sub-layer.
+        attention_dropout: rate applied to the attention weights.
+        feed_forward_dropout: rate applied inside the feed-forward networks.
+        activation: activation of the feed-forward networks.
+        norm_first: pre-norm; the stack's output is then normalized once more.
+
+    Call arguments:
+        x: tensor (B, S, D).
+        padding_mask: boolean (B, S), True at real positions.
+        return_attention_scores: whether the attention weights are returned, too.
+        training: whether dropout is applied.
+
+    Returns:
+        Tensor (B, S, D); with `return_attention_scores` a pair with a list of N (B, H, S, S).
+
+    Raises:
+        ValueError: for a number, a width or a rate out of range.
+
+    Example:
+        >>> ops.shape(Encoder(num_layers=2, d_model=8, num_heads=2, d_ff=32)(np.ones((1, 3, 8))))
+        (1, 3, 8)
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        d_model,
+        num_heads,
+        d_ff,
+        *,
+        dropout=0.1,
+        attention_dropout=0.0,
+        feed_forward_dropout=0.0,
+        activation="relu",
+        norm_first=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_layers = check_positive_int("num_layers", num_layers)
+        self.layers = [
+            EncoderLayer(
+                d_model,
+                num_heads,
+                d_ff,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                feed_forward_dropout=feed_forward_dropout,
+                activation=activation,
+                norm_first=norm_first,
+                name=f"layer_{i}",
+                dtype=self.dtype_policy,
+            )
+            for i in range(num_layers)
+        ]
+        self.final_norm = None
+        if norm_first:
+            self.final_norm = keras.layers.LayerNormalization(
+                epsilon=1e-6, name="final_norm", dtype=self.dtype_policy
+            )
+
+    def build(self, x_shape):
+        for layer in self.layers:
+            layer.build(x_shape)
+        if self.final_norm is not None:
+            self.final_norm.build(x_shape)
+
+    def call(self, x, padding_mask=None, return_attention_scores=False, training=None):
+        scores = []
+        for layer in self.layers:
+            x, layer_scores = layer(
+                x, padding_mask=padding_mask, return_attention_scores=True, training=training
+            )  # (B, S, D)
+            scores.append(layer_scores)
+        x = x if self.final_norm is None else self.final_norm(x)
+        return (x, scores) if return_attention_scores else x
+
+    def compute_output_shape(self, x_shape):
+        return tuple(x_shape)
+
+    def get_config(self):
+        layer_config = self.layers[0].get_config()
+        own_config = super().get_config()
+        return {"num_layers": self.num_layers, **layer_config, **own_config}

@@ -1,0 +1,273 @@
+"""The encoder-decoder model of "Attention Is All You Need", figure 1."""
+
+import keras
+from keras import ops
+
+from keras_transformer.data.special_tokens import PAD_ID
+from keras_transformer.layers.checks import check_choice, check_positive_int
+from keras_transformer.layers.masks import padding_mask
+from keras_transformer.layers.positional_embedding import PositionalEmbedding
+from keras_transformer.models.decoder import Decoder
+from keras_transformer.models.encoder import Encoder
+
+TYINGS = ("all", "source_target", "target_output", "none")
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Transformer(keras.Model):
+    """Reads a source sentence and predicts the target's next token at every position.
+
+    "Attention Is All You Need" (Vaswani et al., 2017), sections 3.1 to 3.5: embeddings times
+    sqrt(d_model) plus sinusoids, a stack of encoder layers, a stack of decoder layers, and logits
+    by the embedding matrix itself. `Transformer(**presets.BASE, source_vocab_size=37000)` is the
+    paper's base model. Weights exist from the start, so no `build` is needed.
+
+    Args:
+        num_layers: layers of the encoder, and of the decoder.
+        d_model: D, the width; a multiple of `num_heads`.
+        num_heads: H.
+        d_ff: the width inside the feed-forward networks.
+        source_vocab_size: number of source token ids, the four special ones included.
+        target_vocab_size: V, `source_vocab_size` by default.
+        dropout: rate applied to each sub-layer's output and to the sums of embeddings and
+            positions.
+        attention_dropout: rate applied to the attention weights.
+        feed_forward_dropout: rate applied inside the feed-forward networks.
+        activation: activation of the feed-forward networks.
+        norm_first: pre-norm instead of the paper's post-norm.
+        tied_embeddings: which of the source embedding, the target embedding and the output
+            projection are one matrix: "all" (the paper), "source_target", "target_output", "none".
+        max_length: the longest source or target, in tokens, when lengths are unknown to the graph.
+
+    Call arguments:
+        inputs: a pair `(source_ids, target_ids)`, integers (B, S) and (B, T), padded with 0.
+            Targets begin with the start token.
+        training: whether dropout is applied.
+
+    Returns:
+        Logits (B, T, V), float32: at each position those of the token after it.
+
+    Raises:
+        ValueError: for a size or a rate out of range, or a tying that the vocabularies forbid.
+
+    Example:
+        >>> model = Transformer(
+        ...     num_layers=1, d_model=8, num_heads=2, d_ff=16, source_vocab_size=12
+        ... )
+        >>> ops.shape(model((np.array([[5, 6, 3]]), np.array([[2, 7]]))))
+        (1, 2, 12)
+    """
+
+    def __init__(
+        self,
+        *,
+        num_layers,
+        d_model,
+        num_heads,
+        d_ff,
+        source_vocab_size,
+        target_vocab_size=None,
+        dropout=0.1,
+        attention_dropout=0.0,
+        feed_forward_dropout=0.0,
+        activation="relu",
+        norm_first=False,
+        tied_embeddings="all",
+        max_length=2048,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.source_vocab_size = check_positive_int("source_vocab_size", source_vocab_size)
+        self.target_vocab_size = source_vocab_size
+        if target_vocab_size is not None:
+            self.target_vocab_size = check_positive_int("target_vocab_size", target_vocab_size)
+        self.tied_embeddings = check_choice("tied_embeddings", tied_embeddings, TYINGS)
+        self._check_tying()
+        policy = self.dtype_policy
+
+        def embedding(vocab_size, name):
+            return PositionalEmbedding(
+                vocab_size,
+                d_model,
+                dropout=dropout,
+                max_length=max_length,
+                name=name,
+                dtype=policy,
+            )
+
+        stack = {
+            "num_layers": num_layers,
+            "d_model": d_model,
+            "num_heads": num_heads,
+            "d_ff": d_ff,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "feed_forward_dropout": feed_forward_dropout,
+            "activation": activation,
+            "norm_first": norm_first,
+            "dtype": policy,
+        }
+        self.source_embedding = embedding(source_vocab_size, "source_embedding")
+        self.target_embedding = self.source_embedding
+        if tied_embeddings in ("target_output", "none"):
+            self.target_embedding = embedding(self.target_vocab_size, "target_embedding")
+        self.encoder = Encoder(**stack, name="encoder")
+        self.decoder = Decoder(**stack, name="decoder")
+        self.output_projection = None
+        if tied_embeddings in ("source_target", "none"):
+            self.output_projection = keras.layers.Dense(
+                self.target_vocab_size, use_bias=False, name="output_projection", dtype=policy
+            )
+        self.build()
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        vectors = (None, None, self.source_embedding.d_model)
+        self.source_embedding.build()
+        self.target_embedding.build()
+        self.encoder.build(vectors)
+        self.decoder.build(vectors, vectors)
+        if self.output_projection is not None:
+            self.output_projection.build(vectors)
+        self.built = True
+
+    def call(self, inputs, training=None):
+        source_ids, target_ids = inputs
+        source_padding_mask = padding_mask(source_ids, PAD_ID)  # (B, S)
+        encoder_output = self.encode(source_ids, training=training)  # (B, S, D)
+        x = self.decoder(
+            self.target_embedding(target_ids, training=training),
+            encoder_output,
+            padding_mask=padding_mask(target_ids, PAD_ID),
+            source_padding_mask=source_padding_mask,
+            training=training,
+        )  # (B, T, D)
+        return self.logits(x)  # (B, T, V)
+
+    def encode(self, source_ids, training=None):
+        """The encoder's output (B, S, D) for `source_ids` (B, S)."""
+        return self.encoder(
+            self.source_embedding(source_ids, training=training),
+            padding_mask=padding_mask(source_ids, PAD_ID),
+            training=training,
+        )
+
+    def logits(self, x):
+        """Scores (..., V), float32, of the decoder's output `x` (..., D)."""
+        if self.output_projection is None:
+            return self.target_embedding.logits(x)
+        return ops.cast(self.output_projection(x), "float32")
+
+    def init_cache(self, source_ids, *, max_length, beam_size=1):
+        """Encodes the source once and makes room for the target.
+
+        The keys and values of all beams of a sentence lie side by side, position by position. A
+        beam finds its own among them by `ancestors`: the beam that wrote each earlier position.
+        So a search that reorders its beams moves that small table and no keys.
+
+        Args:
+            source_ids: integers (B, S), padded with 0.
+            max_length: L, the largest number of target tokens.
+            beam_size: K, the number of hypotheses of a sentence.
+
+        Returns:
+            A dict: "layers", from `Decoder.init_cache`; "source_padding_mask" (B, S); "ancestors"
+            (B, K, L), int32.
+        """
+        encoder_output = self.encode(source_ids, training=False)  # (B, S, D)
+        batch_size = ops.shape(source_ids)[0]
+        return {
+            "layers": self.decoder.init_cache(encoder_output, batch_size, max_length * beam_size),
+            "source_padding_mask": padding_mask(source_ids, PAD_ID),
+            "ancestors": ops.zeros((batch_size, beam_size, max_length), "int32"),
+        }
+
+    def decode_step(self, token_ids, cache, position):
+        """One token for every hypothesis: the `step_fn` of the searches.
+
+        Args:
+            token_ids: integers (B * K,), the last token of each hypothesis, a sentence's K
+                hypotheses side by side.
+            cache: from `init_cache`, `reorder_cache` or the last step.
+            position: integer scalar, the number of earlier steps.
+
+        Returns:
+            Logits (B * K, V), float32, and the new cache.
+        """
+        batch_size, _, max_length = ops.shape(cache["ancestors"])
+        beam_size = cache["ancestors"].shape[1]
+        ancestors, attention_mask = extend_ancestors(cache["ancestors"], position)
+        x = self.target_embedding(ops.expand_dims(token_ids, 1), position=position, training=False)
+        x = ops.reshape(x, (batch_size, beam_size, x.shape[-1]))  # (B, K, D)
+        x, layers = self.decoder(
+            x,
+            attention_mask=attention_mask,
+            source_padding_mask=cache["source_padding_mask"],
+            cache=cache["layers"],
+            position=position * beam_size,
+            training=False,
+        )  # (B, K, D)
+        logits = self.logits(ops.reshape(x, (batch_size * beam_size, x.shape[-1])))  # (B*K, V)
+        return logits, {**cache, "layers": layers, "ancestors": ancestors}
+
+    def reorder_cache(self, cache, rows):
+        """The cache after each hypothesis has been replaced by a continuation of another.
+
+        Args:
+            cache: from `decode_step`.
+            rows: integers (B * K,): hypothesis i now continues what was in row `rows[i]`.
+
+        Returns:
+            The new cache.
+        """
+        shape = ops.shape(cache["ancestors"])
+        ancestors = ops.reshape(cache["ancestors"], (-1, shape[2]))  # (B * K, L)
+        ancestors = ops.reshape(ops.take(ancestors, rows, axis=0), shape)  # (B, K, L)
+        return {**cache, "ancestors": ancestors}
+
+    def _check_tying(self):
+        same_vocabulary = self.tied_embeddings in ("all", "source_target")
+        if same_vocabulary and self.source_vocab_size != self.target_vocab_size:
+            raise ValueError(
+                f'tied_embeddings="{self.tied_embeddings}" needs one vocabulary, but '
+                f"source_vocab_size={self.source_vocab_size} and "
+                f"target_vocab_size={self.target_vocab_size}; "
+                'use tied_embeddings="target_output" or "none".'
+            )
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[1], self.target_vocab_size)
+
+    def get_config(self):
+        stack = self.encoder.get_config()
+        own = {
+            "source_vocab_size": self.source_vocab_size,
+            "target_vocab_size": self.target_vocab_size,
+            "tied_embeddings": self.tied_embeddings,
+            "max_length": self.source_embedding.max_length,
+        }
+        return {**stack, **own, **super().get_config()}
+
+
+def extend_ancestors(ancestors, position):
+    """Enters each beam as the writer of its own `position`; which cached keys it then sees.
+
+    Args:
+        ancestors: int32 (B, K, L).
+        position: integer scalar.
+
+    Returns:
+        The new table (B, K, L) and the attention mask (B, K, L * K), True where beam k descends
+        from the beam that wrote the key.
+    """
+    batch_size, _, max_length = ops.shape(ancestors)
+    beam_size = ancestors.shape[1]
+    beams = ops.arange(beam_size, dtype="int32")  # (K,)
+    positions = ops.arange(max_length)  # (L,)
+    own = ops.reshape(beams, (1, beam_size, 1))
+    ancestors = ops.where(positions == position, own, ancestors)  # (B, K, L)
+    mask = ops.logical_and(
+        ops.expand_dims(ancestors, 3) == beams, ops.expand_dims(positions <= position, 1)
+    )  # (B, K, L, K)
+    return ancestors, ops.reshape(mask, (batch_size, beam_size, max_length * beam_size))
