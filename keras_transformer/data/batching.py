@@ -1,0 +1,204 @@
+"""Sentence pairs to padded batches of few shapes, each of about the same number of tokens."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID
+
+ROWS_MULTIPLE = 8
+TOKENIZE_CHUNK = 10_000
+
+
+class TokenRows(NamedTuple):
+    """Token ids of many sentences: row i is `values[offsets[i]:offsets[i + 1]]`."""
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def padded(self, rows, width: int) -> np.ndarray:
+        """Rows as one matrix (len(rows), width), padded with 0 at the end."""
+        if not len(self.values):
+            return np.full((len(rows), width), PAD_ID, "int32")
+        columns = np.arange(width)
+        starts, lengths = self.offsets[rows, None], self.lengths[rows, None]
+        indices = np.minimum(starts + columns, len(self.values) - 1)
+        return np.where(columns < lengths, self.values[indices], PAD_ID).astype("int32")
+
+
+def tokenize_rows(texts, tokenizer) -> TokenRows:
+    """The ids of a list of strings, without special tokens."""
+    values, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
+    for start in range(0, len(texts), TOKENIZE_CHUNK):
+        ragged = tokenizer.tokenize(texts[start : start + TOKENIZE_CHUNK])
+        values.append(ragged.values.numpy())
+        lengths.append(ragged.row_lengths().numpy())
+    return TokenRows(np.concatenate(values), np.cumsum(np.concatenate(lengths)))
+
+
+def bucket_widths(lengths, num_buckets: int) -> list[int]:
+    """The widths that pad `lengths` with the fewest tokens, when there may be `num_buckets`.
+
+    Exact, by dynamic programming over the distinct lengths: the best split of the shortest n of
+    them into k buckets extends the best split of fewer into k - 1.
+
+    Args:
+        lengths: integers, at least one.
+        num_buckets: the largest number of widths.
+
+    Returns:
+        Increasing widths; the last is the largest length.
+
+    Example:
+        >>> bucket_widths([2, 2, 2, 3, 9, 10], 2)
+        [3, 10]
+    """
+    widths, counts = np.unique(lengths, return_counts=True)
+    rows = np.concatenate([[0], np.cumsum(counts)])  # rows[n]: sentences in the shortest n lengths
+    cost = np.where(np.arange(len(widths) + 1) == 0, 0.0, np.inf)
+    choices = []
+    for _ in range(min(num_buckets, len(widths))):
+        # totals[m, n]: lengths m to n - 1 form the last bucket, as wide as the last of them.
+        totals = cost[:, None] + (rows[None, :] - rows[:, None]) * np.append(0, widths)[None, :]
+        totals[np.tril_indices(len(widths) + 1)] = np.inf
+        choices.append(np.argmin(totals, axis=0))
+        cost = np.min(totals, axis=0)
+    ends, end = [], len(widths)
+    for choice in reversed(choices):
+        ends.append(int(widths[end - 1]))
+        end = choice[end]
+    return ends[::-1]
+
+
+class TokenBatches:
+    """Batches of sentence pairs of similar length, for `model.fit`.
+
+    A batch holds about `batch_tokens` target positions, so long and short sentences cost the same
+    a step. Pairs are grouped by length into `num_buckets` static shapes, which keeps both padding
+    and the number of compiled graphs low; what does not fill a batch joins the next longer
+    bucket, and the last batch is filled with empty rows, which neither loss nor metrics count.
+    The order is a function of the seed and the epoch alone.
+
+    Args:
+        sources: the source strings.
+        targets: the target strings, aligned with `sources`.
+        tokenizer: a `Tokenizer`.
+        batch_tokens: target positions in a batch, padding included.
+        num_buckets: the largest number of shapes.
+        max_length: pairs with a longer side, in tokens with the end token, are left out and
+            counted in `num_too_long`.
+        shuffle: whether each epoch has an order of its own.
+        seed: of that order.
+
+    Raises:
+        ValueError: if the sides differ in number, no pair is left, or a size is out of range.
+
+    Example:
+        >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
+        >>> batches = TokenBatches(["a dog"] * 3, ["a dog runs"] * 3, tokenizer)
+        >>> (source_ids, target_ids), labels = next(batches.epoch(0))
+        >>> source_ids.shape == target_ids.shape == labels.shape
+        True
+    """
+
+    def __init__(
+        self,
+        sources,
+        targets,
+        tokenizer,
+        *,
+        batch_tokens=4096,
+        num_buckets=8,
+        max_length=200,
+        shuffle=True,
+        seed=0,
+    ):
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"sources and targets must be aligned, but there are {len(sources)} sources and "
+                f"{len(targets)} targets."
+            )
+        for name, value, least in (
+            ("batch_tokens", batch_tokens, 1),
+            ("num_buckets", num_buckets, 1),
+            ("max_length", max_length, 2),
+        ):
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}.")
+        self.sources = tokenize_rows(sources, tokenizer)
+        self.targets = tokenize_rows(targets, tokenizer)
+        self.shuffle, self.seed = shuffle, seed
+        lengths = np.maximum(self.sources.lengths, self.targets.lengths) + 1
+        self.rows = np.flatnonzero(lengths <= max_length)
+        self.num_too_long = len(lengths) - len(self.rows)
+        if not len(self.rows):
+            raise ValueError(
+                f"No sentence pair is left: all {len(lengths)} are longer than "
+                f"max_length={max_length} tokens; raise max_length."
+            )
+        self.lengths = lengths[self.rows]
+        self.widths = bucket_widths(self.lengths, num_buckets)
+        self.heights = [
+            max(batch_tokens // width // ROWS_MULTIPLE, 1) * ROWS_MULTIPLE for width in self.widths
+        ]
+        self.num_target_tokens = int((self.targets.lengths[self.rows] + 1).sum())
+        self.num_batches = len(self._plan(np.random.default_rng(seed)))
+
+    def epoch(self, index: int):
+        """Yields `((source_ids, target_ids), labels)`, int32 arrays, for one epoch."""
+        generator = np.random.default_rng((self.seed, index))
+        plan = self._plan(generator)
+        order = generator.permutation(len(plan)) if self.shuffle else range(len(plan))
+        for i in order:
+            width, height, rows = plan[i]
+            yield self._batch(rows, width, height)
+
+    def dataset(self):
+        """A `tf.data.Dataset` of one epoch, a new order each time it is iterated."""
+        state = {"epoch": -1}
+
+        def generate():
+            state["epoch"] += 1
+            yield from self.epoch(state["epoch"])
+
+        ids = tf.TensorSpec((None, None), tf.int32)
+        dataset = tf.data.Dataset.from_generator(generate, output_signature=((ids, ids), ids))
+        cardinality = tf.data.experimental.assert_cardinality(self.num_batches)
+        return dataset.apply(cardinality).prefetch(4)
+
+    def _plan(self, generator):
+        """The batches of one epoch, as (width, height, rows)."""
+        rows = np.arange(len(self.rows))
+        rows = generator.permutation(rows) if self.shuffle else rows
+        bucket = np.searchsorted(self.widths, self.lengths[rows])
+        plan, waiting = [], rows[:0]
+        for i, (width, height) in enumerate(zip(self.widths, self.heights, strict=True)):
+            waiting = np.concatenate([waiting, rows[bucket == i]])
+            full = len(waiting) // height * height
+            if i == len(self.widths) - 1:
+                full = len(waiting)
+            plan += [
+                (width, height, self.rows[waiting[start : min(start + height, full)]])
+                for start in range(0, full, height)
+            ]
+            waiting = waiting[full:]
+        return plan
+
+    def _batch(self, rows, width, height):
+        empty = ((0, height - len(rows)), (0, 0))
+        source_ids = self.sources.padded(rows, width)
+        target_ids = self.targets.padded(rows, width)
+        source_ids[np.arange(len(rows)), self.sources.lengths[rows]] = END_ID
+        labels = target_ids.copy()
+        labels[np.arange(len(rows)), self.targets.lengths[rows]] = END_ID
+        start = np.full((len(rows), 1), START_ID, "int32")
+        target_ids = np.concatenate([start, target_ids[:, :-1]], axis=1)
+        source_ids, target_ids, labels = (
+            np.pad(ids, empty) for ids in (source_ids, target_ids, labels)
+        )
+        return (source_ids, target_ids), labels

@@ -1,0 +1,250 @@
+"""Readers of parallel text, strictly checked: a pair is read, counted as skipped, or an error."""
+
+import codecs
+import gzip
+import os
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import BinaryIO, NamedTuple
+
+MAX_CHARS = 10_000
+Path = str | os.PathLike[str]
+_UTF16_AND_UTF32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
+
+
+class CorpusError(ValueError):
+    """Text that cannot be read or trusted; one line that names the place and the remedy."""
+
+
+class Corpus(NamedTuple):
+    """Parallel text: `targets[i]` translates `sources[i]`; `skipped` counts what was left out."""
+
+    sources: list[str]
+    targets: list[str]
+    skipped: dict[str, int]  # by reason: "empty", "too long", "invalid UTF-8"
+
+
+def read_lines(path: Path, *, errors: str = "strict") -> list[str]:
+    r"""Reads a text file into one string for each line, empty lines included.
+
+    Only "\n" or "\r\n" ends a line. The other separators of `str.splitlines`, such as U+2028,
+    occur inside sentences: splitting there would shift all lines that follow.
+
+    Args:
+        path: a UTF-8 file, compressed if its name ends in .gz.
+        errors: at invalid UTF-8, "strict" raises and "replace" puts U+FFFD; nothing skips a line.
+
+    Returns:
+        The lines without their ends.
+
+    Raises:
+        ValueError: for bad options; `CorpusError` if the file is missing, empty or not UTF-8 text.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     _ = file.write(b"Guten Tag\n\nHallo\r\n"), file.flush()
+        ...     read_lines(file.name)
+        ['Guten Tag', '', 'Hallo']
+    """
+    if errors not in ("strict", "replace"):
+        raise ValueError(f"errors must be 'strict' or 'replace', but is {errors!r}.")
+    name = os.fspath(path)
+    lines = enumerate(_raw_lines(name), start=1)
+    return [_decode(line, f"{name}:{i}", errors, "replace") for i, line in lines]
+
+
+def read_files(
+    source_path: Path, target_path: Path, *, errors: str = "strict", max_chars: int = MAX_CHARS
+) -> Corpus:
+    r"""Reads two files of which line i of one translates line i of the other.
+
+    Args:
+        source_path, target_path: files as `read_lines` takes them.
+        errors: at invalid UTF-8, "strict" raises and "skip" skips the pair.
+        max_chars: a pair with more characters on either side is skipped.
+
+    Returns:
+        The `Corpus` of the pairs with text on both sides.
+
+    Raises:
+        ValueError: for bad options; `CorpusError` if a file is bad or the line counts differ.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as de, tempfile.NamedTemporaryFile() as en:
+        ...     _ = de.write(b"Hallo\n\n"), de.flush(), en.write(b"hello\n-\n"), en.flush()
+        ...     read_files(de.name, en.name)
+        Corpus(sources=['Hallo'], targets=['hello'], skipped={'empty': 1})
+    """
+    names = os.fspath(source_path), os.fspath(target_path)
+    return _corpus(_aligned_lines(*names), errors, max_chars, names)
+
+
+def read_tsv(path: Path, *, errors: str = "strict", max_chars: int = MAX_CHARS) -> Corpus:
+    r"""Reads a file of lines `source<TAB>target`; there is no quoting, quotation marks are text.
+
+    Args:
+        path, errors, max_chars: as for `read_files`.
+
+    Returns:
+        The `Corpus` of the pairs with text on both sides.
+
+    Raises:
+        ValueError: as `read_files`, and `CorpusError` if a line does not have exactly one tab.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     _ = file.write(b"Hallo\thello\n"), file.flush()
+        ...     read_tsv(file.name)
+        Corpus(sources=['Hallo'], targets=['hello'], skipped={})
+    """
+    return _corpus(_tsv_pairs(os.fspath(path)), errors, max_chars, [os.fspath(path)])
+
+
+def read_tfds(
+    name: str,
+    *,
+    split: str = "train",
+    data_dir: Path | None = None,
+    download: bool = True,
+    languages: tuple[str, str] | None = None,
+    errors: str = "strict",
+    max_chars: int = MAX_CHARS,
+) -> Corpus:
+    """Reads a translation set of tensorflow-datasets.
+
+    Args:
+        name: the set and its configuration, such as "ted_hrlr_translate/pt_to_en".
+        split: the part to read, such as "train", "validation" or "train[:10%]".
+        data_dir: the folder of prepared sets, None for `~/tensorflow_datasets`.
+        download: whether to download and prepare a set that is not there yet.
+        languages: (source, target) among the set's text features, None for its own direction.
+        errors, max_chars: as for `read_files`.
+
+    Returns:
+        The `Corpus` of the pairs with text on both sides, in the set's order.
+
+    Raises:
+        ValueError: for bad options; `CorpusError` if the set cannot be had or has no direction.
+
+    Example:
+        >>> import tensorflow_datasets as tfds
+        >>> with tfds.testing.mock_data(num_examples=3):  # random letters, no download
+        ...     len(read_tfds("ted_hrlr_translate/pt_to_en").sources)
+        3
+    """
+    pairs = _tfds_pairs(name, split, data_dir, download, languages)
+    return _corpus(pairs, errors, max_chars, [f"{name}[{split}]"])
+
+
+def _corpus(pairs: Iterator[tuple[bytes, bytes]], errors, max_chars, names) -> Corpus:
+    if errors not in ("strict", "skip"):
+        raise ValueError(f"errors must be 'strict' or 'skip', but is {errors!r}.")
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
+        raise ValueError(f"max_chars must be an integer of at least 1, but is {max_chars!r}.")
+    sources, targets, skipped = [], [], Counter()
+    for i, pair in enumerate(pairs, start=1):
+        source = _decode(pair[0], f"{names[0]}:{i}", errors, "skip")
+        target = _decode(pair[1], f"{names[-1]}:{i}", errors, "skip")
+        if source is None or target is None:
+            skipped["invalid UTF-8"] += 1
+        elif not source.strip() or not target.strip():
+            skipped["empty"] += 1
+        elif max(len(source), len(target)) > max_chars:
+            skipped["too long"] += 1
+        else:
+            sources.append(source)
+            targets.append(target)
+    if not sources:
+        counts = ", ".join(f"{fault}: {n}" for fault, n in skipped.items()) or "it has none"
+        remedy = f"give UTF-8 text on both sides, at most max_chars={max_chars} long"
+        raise CorpusError(f"{' and '.join(names)}: no usable pair ({counts}); {remedy}.")
+    return Corpus(sources, targets, dict(skipped))
+
+
+def _decode(text: bytes, place: str, errors: str, lenient: str) -> str | None:
+    try:
+        return text.decode("utf-8", "replace" if errors == "replace" else "strict")
+    except UnicodeDecodeError:
+        if errors == "skip":
+            return None
+        raise CorpusError(f"{place}: invalid UTF-8; fix it or pass errors={lenient!r}.") from None
+
+
+def _aligned_lines(source_name: str, target_name: str) -> Iterator[tuple[bytes, bytes]]:
+    pairs = zip_longest(_raw_lines(source_name), _raw_lines(target_name))
+    for shorter, pair in enumerate(pairs):
+        if None in pair:
+            longer = shorter + 1 + sum(1 for _ in pairs)
+            lines = (shorter, longer) if pair[0] is None else (longer, shorter)
+            fault = f"{source_name} has {lines[0]} lines, {target_name} has {lines[1]}"
+            raise CorpusError(f"{fault}; line i of one must translate line i of the other.")
+        yield pair
+
+
+def _tsv_pairs(name: str) -> Iterator[tuple[bytes, bytes]]:
+    for i, line in enumerate(_raw_lines(name), start=1):
+        columns = tuple(line.split(b"\t"))
+        if len(columns) != 2:
+            fault = f"{len(columns) - 1} tabs instead of the one between source and target"
+            raise CorpusError(f"{name}:{i}: {fault}; keep two columns, as with cut -f1,2.")
+        yield columns
+
+
+def _tfds_pairs(name, split, data_dir, download, languages) -> Iterator[tuple[bytes, bytes]]:
+    try:
+        import tensorflow_datasets as tfds
+
+        builder = tfds.builder(name, data_dir=data_dir)
+        texts = [k for k, v in builder.info.features.items() if isinstance(v, tfds.features.Text)]
+        pair = languages or builder.info.supervised_keys or ()
+        if len(pair) != 2 or not all(key in texts for key in pair):
+            fault = f"its direction cannot be {pair!r}, its text features are {texts}"
+            raise CorpusError(f"{name}: {fault}; pass two of them, languages=(source, target).")
+        if download:
+            builder.download_and_prepare()
+        for batch in builder.as_dataset(split=split).batch(1024).as_numpy_iterator():
+            yield from zip(*(batch[key].tolist() for key in pair), strict=True)
+    except CorpusError:
+        raise
+    except ImportError as error:
+        remedy = 'pip install "keras-transformer-layers[tfds]"'
+        raise CorpusError(f"{name}: tensorflow-datasets is missing ({error}); {remedy}.") from error
+    except Exception as error:  # anything from AssertionError to what an HTTP library raises
+        remedy = "check name, split and network, or pass the data_dir of a prepared copy"
+        raise CorpusError(f"{name}[{split}]: not to be had ({error!r:.300}); {remedy}.") from error
+
+
+def _raw_lines(name: str) -> Iterator[bytes]:
+    """Lines without their ends, as bytes: text files split at more than line feeds."""
+    i = 0
+    try:
+        with open(name, "rb") as file, _checked_text(file, name) as text:
+            for line in text:
+                i += 1
+                yield line.removesuffix(b"\n").removesuffix(b"\r")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        remedy = "get the file again, or drop the suffix .gz if it is plain text"
+        raise CorpusError(f"{name}: bad gzip data after line {i} ({error}); {remedy}.") from None
+    except OSError as error:
+        remedy = "check the path and its permissions"
+        raise CorpusError(f"{name}: cannot be read ({error.strerror}); {remedy}.") from None
+    if not i:
+        raise CorpusError(f"{name}: the file is empty; give a file with at least one line.")
+
+
+def _checked_text(file: BinaryIO, name: str) -> BinaryIO:
+    """The file behind its BOM, decompressed; peeks, because a pipe cannot be read twice."""
+    text = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
+    head = text.peek(4096)
+    if head.startswith(b"\x1f\x8b"):
+        raise CorpusError(f"{name}: gzip data under another name; rename it to .gz or unpack it.")
+    if head.startswith(_UTF16_AND_UTF32) or head.count(b"\0") > len(head) / 8:
+        raise CorpusError(f"{name}: UTF-16, UTF-32 or binary data; convert it to UTF-8 text.")
+    if head.startswith(codecs.BOM_UTF8):
+        text.read(len(codecs.BOM_UTF8))
+    return text

@@ -1,0 +1,291 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_transformer.data.batching import TokenBatches, TokenRows, bucket_widths, tokenize_rows
+
+START, END = 2, 3
+FIXED = settings(derandomize=True, deadline=None, max_examples=100)
+
+
+class NumberTokenizer:
+    """Reads "7 12" as the ids 7 and 12."""
+
+    def tokenize(self, texts):
+        pieces = tf.strings.split(tf.constant(list(texts), tf.string, shape=[len(texts)]))
+        return tf.strings.to_number(pieces, tf.int32)
+
+
+def text_of(ids):
+    return " ".join(map(str, ids))
+
+
+def random_pairs(count, longest=20, seed=0):
+    """Aligned lists of ids, each pair known by its first source token."""
+    rng = np.random.default_rng(seed)
+
+    def ids():
+        return rng.integers(4, 1000, rng.integers(0, longest)).tolist()
+
+    return [((1000 + i, *ids()), tuple(ids())) for i in range(count)]
+
+
+def batches_of(pairs, **kwargs):
+    sources, targets = zip(*pairs, strict=True) if pairs else ((), ())
+    texts = [text_of(ids) for ids in sources], [text_of(ids) for ids in targets]
+    return TokenBatches(*texts, NumberTokenizer(), **kwargs)
+
+
+def unpadded(row):
+    return tuple(row[row != 0].tolist())
+
+
+def pairs_in(batches):
+    """The pairs in the order of the batches, with the shift between inputs and labels checked."""
+    pairs = []
+    for (source_ids, target_ids), labels in batches:
+        for source, target, label in zip(source_ids, target_ids, labels, strict=True):
+            source, target, label = unpadded(source), unpadded(target), unpadded(label)
+            if source == target == label == ():
+                continue
+            assert target[0] == START and label[-1] == END and source[-1] == END
+            assert target[1:] == label[:-1]
+            pairs.append((source[:-1], label[:-1]))
+    return pairs
+
+
+def assert_equal_batches(actual, expected):
+    actual, expected = list(actual), list(expected)
+    assert len(actual) == len(expected)
+    for a, b in zip(actual, expected, strict=True):
+        for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+# Widths
+
+
+def padding_of(lengths, widths):
+    return sum(min(w for w in widths if w >= length) - length for length in lengths)
+
+
+@FIXED
+@given(st.lists(st.integers(1, 15), min_size=1, max_size=20), st.integers(1, 5))
+def test_no_other_widths_pad_less(lengths, num_buckets):
+    widths = bucket_widths(lengths, num_buckets)
+    assert widths == sorted(set(widths))
+    assert len(widths) <= num_buckets and widths[-1] == max(lengths)
+    shorter = sorted(set(lengths))[:-1]
+    least = min(
+        padding_of(lengths, [*chosen, max(lengths)])
+        for count in range(num_buckets)
+        for chosen in itertools.combinations(shorter, count)
+    )
+    assert padding_of(lengths, widths) == least
+
+
+def test_hand_worked_widths():
+    # One bucket pads 8 + 8 + 8 + 7 + 1 = 32, [3, 10] only 1 + 1 + 1 + 1 = 4.
+    assert bucket_widths([2, 2, 2, 3, 9, 10], 2) == [3, 10]
+    assert bucket_widths([5] * 9, 4) == [5]
+    assert bucket_widths([3, 1, 2], 9) == [1, 2, 3]
+
+
+# Content
+
+
+@settings(FIXED, max_examples=30)
+@given(
+    count=st.integers(1, 120),
+    batch_tokens=st.integers(1, 400),
+    num_buckets=st.integers(1, 5),
+    shuffle=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_every_pair_appears_exactly_once_an_epoch(count, batch_tokens, num_buckets, shuffle, seed):
+    pairs = random_pairs(count, seed=seed)
+    sizes = {"batch_tokens": batch_tokens, "num_buckets": num_buckets}
+    batches = batches_of(pairs, shuffle=shuffle, seed=seed, **sizes)
+    for epoch in (0, 1):
+        assert sorted(pairs_in(batches.epoch(epoch))) == sorted(pairs)
+
+
+def test_a_batch_by_hand():
+    pairs = [((7, 8, 9), (5,)), ((6,), (4, 5))]
+    batches = batches_of(pairs, shuffle=False, batch_tokens=8, num_buckets=1)
+    (((source_ids, target_ids), labels),) = batches.epoch(0)
+    assert source_ids[:2].tolist() == [[7, 8, 9, END], [6, END, 0, 0]]
+    assert target_ids[:2].tolist() == [[START, 5, 0, 0], [START, 4, 5, 0]]
+    assert labels[:2].tolist() == [[5, END, 0, 0], [4, 5, END, 0]]
+    assert source_ids.shape == (8, 4)
+    assert not source_ids[2:].any() and not target_ids[2:].any() and not labels[2:].any()
+
+
+def test_empty_rows_are_nothing_but_padding_and_come_after_the_real_ones():
+    batches = batches_of(random_pairs(83), batch_tokens=200)
+    num_rows = 0
+    for (source_ids, target_ids), labels in batches.epoch(0):
+        real = (labels != 0).any(1)
+        num_rows += real.sum()
+        assert real.tolist() == sorted(real.tolist(), reverse=True)
+        assert not source_ids[~real].any() and not target_ids[~real].any()
+    assert num_rows == 83
+
+
+def test_num_target_tokens_counts_the_labels():
+    batches = batches_of(random_pairs(70), max_length=12)
+    assert batches.num_too_long > 0
+    counted = sum(int((labels != 0).sum()) for _, labels in batches.epoch(3))
+    assert batches.num_target_tokens == counted
+
+
+def test_an_empty_side_is_only_its_end():
+    pairs = [((7,), ()), ((8, 9), ())]
+    batches = batches_of(pairs, shuffle=False, num_buckets=1)
+    (((source_ids, target_ids), labels),) = batches.epoch(0)
+    assert source_ids[:2].tolist() == [[7, END, 0], [8, 9, END]]
+    assert target_ids[:2].tolist() == [[START, 0, 0]] * 2
+    assert labels[:2].tolist() == [[END, 0, 0]] * 2
+
+
+# Shapes
+
+
+@pytest.mark.parametrize("batch_tokens", [100, 256, 1000])
+def test_shapes_are_few_static_and_near_the_budget(batch_tokens):
+    batches = batches_of(random_pairs(500, longest=40), batch_tokens=batch_tokens, num_buckets=4)
+    shapes = set()
+    for epoch in range(3):
+        for (source_ids, target_ids), labels in batches.epoch(epoch):
+            assert source_ids.shape == target_ids.shape == labels.shape
+            assert source_ids.dtype == target_ids.dtype == labels.dtype == "int32"
+            shapes.add(labels.shape)
+    assert len(shapes) <= 4
+    assert {width for _, width in shapes} <= set(batches.widths)
+    for height, width in shapes:
+        assert height % 8 == 0  # so that 2, 4 or 8 devices get equal shares
+        assert height * width <= batch_tokens or height == 8
+        assert (height + 8) * width > batch_tokens
+
+
+def test_more_buckets_pad_less():
+    pairs = random_pairs(1000, longest=40)
+    one, eight = (
+        sum(
+            labels.size for _, labels in batches_of(pairs, num_buckets=n, batch_tokens=400).epoch(0)
+        )
+        for n in (1, 8)
+    )
+    assert eight < 0.85 * one
+
+
+def test_a_pair_of_max_length_is_kept_and_a_longer_one_is_left_out_and_counted():
+    kept = [((7,) * 4, (8,)), ((7,), (8,) * 4)]  # 5 with the end token
+    dropped = [((7,) * 5, (8,)), ((7,), (8,) * 5), ((7,) * 9, (8,) * 9)]
+    batches = batches_of([dropped[0], kept[0], *dropped[1:], kept[1]], max_length=5)
+    assert sorted(pairs_in(batches.epoch(0))) == sorted(kept)
+    assert batches.num_too_long == 3
+    assert batches.widths == [5]
+
+
+# Order
+
+
+def test_the_order_is_a_function_of_the_seed_and_the_epoch():
+    pairs = random_pairs(100)
+    sizes = {"batch_tokens": 120, "num_buckets": 3}
+    batches = batches_of(pairs, seed=1, **sizes)
+    orders = [pairs_in(batches.epoch(i)) for i in (0, 1, 0)]
+    assert orders[0] == orders[2] != orders[1]
+    assert pairs_in(batches_of(pairs, seed=1, **sizes).epoch(1)) == orders[1]
+    assert pairs_in(batches_of(pairs, seed=2, **sizes).epoch(1)) != orders[1]
+
+
+def test_a_batch_has_other_company_in_another_epoch():
+    batches = batches_of(random_pairs(100), batch_tokens=120, num_buckets=2)
+    companies = [
+        {frozenset(pairs_in([batch])) for batch in batches.epoch(epoch)} for epoch in (0, 1)
+    ]
+    assert len(companies[0] & companies[1]) < len(companies[0]) / 4
+
+
+def test_short_and_long_batches_alternate_only_if_shuffled():
+    pairs = random_pairs(400)
+    for shuffle in (True, False):
+        batches = batches_of(pairs, shuffle=shuffle, batch_tokens=120, num_buckets=5)
+        widths = [labels.shape[1] for _, labels in batches.epoch(0)]
+        assert (widths == sorted(widths)) is not shuffle
+
+
+def test_without_shuffling_every_epoch_is_the_order_of_the_file_within_a_shape():
+    batches = batches_of(random_pairs(100), shuffle=False, batch_tokens=120, num_buckets=1)
+    orders = [pairs_in(batches.epoch(i)) for i in (0, 1)]
+    assert orders[0] == orders[1] == random_pairs(100)
+
+
+# Datasets
+
+
+def test_a_dataset_is_an_epoch_and_iterating_again_the_next():
+    batches = batches_of(random_pairs(60), batch_tokens=120)
+    dataset = batches.dataset()
+    assert int(dataset.cardinality()) == batches.num_batches
+    for epoch in range(3):
+        assert_equal_batches(dataset, batches.epoch(epoch))
+    assert_equal_batches(batches.dataset(), batches.epoch(0))
+
+
+def test_every_epoch_has_as_many_batches():
+    batches = batches_of(random_pairs(99), batch_tokens=100)
+    assert {len(list(batches.epoch(i))) for i in range(4)} == {batches.num_batches}
+
+
+# Token rows
+
+
+def test_token_rows_are_read_across_chunks(monkeypatch):
+    monkeypatch.setattr("keras_transformer.data.batching.TOKENIZE_CHUNK", 2)
+    rows = tokenize_rows(["4 5", "", "6", "7 8 9", "4"], NumberTokenizer())
+    assert rows.lengths.tolist() == [2, 0, 1, 3, 1]
+    assert rows.padded([3, 0, 1, 4], 3).tolist() == [[7, 8, 9], [4, 5, 0], [0, 0, 0], [4, 0, 0]]
+
+
+def test_token_rows_of_nothing_are_padding():
+    rows = TokenRows(np.zeros(0, "int32"), np.zeros(3, "int64"))
+    assert rows.padded([0, 1], 2).tolist() == [[0, 0], [0, 0]]
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"batch_tokens": 0}, "batch_tokens must be an integer of at least 1, not 0"),
+        ({"num_buckets": 0}, "num_buckets must be an integer of at least 1, not 0"),
+        ({"max_length": 1}, "max_length must be an integer of at least 2, not 1"),
+        ({"batch_tokens": 64.0}, "batch_tokens must be an integer of at least 1, not 64.0"),
+    ],
+)
+def test_a_size_out_of_range_is_refused_by_name(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        batches_of(random_pairs(3), **wrong)
+
+
+def test_sides_of_different_numbers_are_refused():
+    with pytest.raises(ValueError, match="aligned, but there are 2 sources and 1 targets"):
+        TokenBatches(["4", "5"], ["6"], NumberTokenizer())
+
+
+def test_pairs_that_are_all_too_long_are_refused():
+    with pytest.raises(ValueError, match="all 2 are longer than max_length=3 tokens; raise"):
+        batches_of([((4, 5, 6), (7,))] * 2, max_length=3)
+
+
+def test_no_pairs_at_all_are_refused():
+    with pytest.raises(ValueError, match="No sentence pair"):
+        batches_of([])
