@@ -1,0 +1,111 @@
+"""Cross entropy over real tokens, with label smoothing (paper, section 5.4)."""
+
+import keras
+from keras import ops
+
+from keras_transformer.data.special_tokens import PAD_ID
+from keras_transformer.layers.checks import check_choice, check_rate
+from keras_transformer.layers.masks import padding_mask
+from keras_transformer.training.distribution import replicas, sum_over_replicas
+
+
+def smoothed_crossentropy(labels, logits, label_smoothing=0.0):
+    """Cross entropy of each label against a softmax, the labels smoothed over the vocabulary.
+
+    With `q = (1 - e) * onehot(label) + e / V` it is
+    `-sum(q * log_softmax(z)) = logsumexp(z) - (1 - e) * z[label] - e * mean(z)`
+    (Szegedy et al., 2016, section 7), and its gradient is `softmax(z) - q`. The gradient is
+    written out because the softmax is then the only copy of the logits that is kept.
+
+    Args:
+        labels: integers (...) in [0, V).
+        logits: tensor (..., V).
+        label_smoothing: e.
+
+    Returns:
+        Tensor (...), float32, in nats.
+    """
+    vocab_size = logits.shape[-1]
+    shape = ops.shape(labels)
+    labels = ops.reshape(ops.cast(labels, "int32"), (-1,))  # (N,)
+    places = ops.stack([ops.arange(ops.shape(labels)[0], dtype="int32"), labels], axis=1)
+
+    @ops.custom_gradient
+    def loss_and_gradient(z):
+        probabilities = ops.softmax(z, axis=-1)  # (N, V)
+        # The largest probability is at least 1 / V, so its logarithm is exact.
+        largest = ops.max(z, axis=-1), ops.max(probabilities, axis=-1)
+        logsumexp = largest[0] - ops.log(largest[1])  # (N,)
+        label_logits = ops.squeeze(ops.take_along_axis(z, places[:, 1:], axis=1), 1)
+        loss = logsumexp - (1.0 - label_smoothing) * label_logits
+        if label_smoothing:
+            loss = loss - label_smoothing * ops.mean(z, axis=-1)
+
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream  # (N,)
+            z_gradient = (probabilities - label_smoothing / vocab_size) * upstream[:, None]
+            at_labels = (label_smoothing - 1.0) * upstream
+            return ops.scatter_update(z_gradient, places, at_labels, reduction="add")
+
+        return loss, gradient
+
+    flat = ops.reshape(ops.cast(logits, "float32"), (-1, vocab_size))  # (N, V)
+    return ops.reshape(loss_and_gradient(flat), shape)
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class MaskedCrossentropy(keras.losses.Loss):
+    """The mean cross entropy over the real tokens of the global batch.
+
+    Padding counts neither above nor below the fraction line. Under a `tf.distribute` strategy the
+    divisor is the number of real tokens in all replicas, so that the gradient is that of one
+    device however unequal the replicas' shares are. A batch of nothing but padding costs 0.
+
+    Args:
+        label_smoothing: the share of probability spread over the vocabulary, 0.1 in the paper.
+        reduction: "sum_over_batch_size" for the mean over real tokens; None for one value a
+            token, scaled so that its plain mean is that mean.
+        name: of the loss.
+
+    Call arguments:
+        y_true: integers (B, T), 0 at padding.
+        y_pred: logits (B, T, V).
+        sample_weight: optional weights that broadcast to (B, T).
+
+    Returns:
+        Scalar, float32, in nats per token.
+
+    Raises:
+        ValueError: if `label_smoothing` is outside [0, 1), or for another reduction.
+
+    Example:
+        >>> loss = MaskedCrossentropy()
+        >>> round(float(loss(np.array([[3, 0]]), np.zeros((1, 2, 4)))), 4)
+        1.3863
+    """
+
+    def __init__(
+        self,
+        label_smoothing=0.0,
+        reduction="sum_over_batch_size",
+        name="masked_crossentropy",
+    ):
+        check_choice("reduction", reduction, ("sum_over_batch_size", None))
+        super().__init__(name=name, reduction=reduction, dtype="float32")
+        self.label_smoothing = check_rate("label_smoothing", label_smoothing)
+
+    def call(self, y_true, y_pred):
+        labels = ops.cast(y_true, "int32")  # (B, T)
+        mask = ops.cast(padding_mask(labels, PAD_ID), "float32")  # (B, T)
+        losses = smoothed_crossentropy(labels, y_pred, self.label_smoothing) * mask
+        # Keras will average over B * T and the replicas; undone here, so that what remains is the
+        # division by the real tokens of all replicas.
+        positions = ops.cast(ops.size(mask), "float32") * replicas()
+        return losses * ops.divide_no_nan(positions, sum_over_replicas(ops.sum(mask)))
+
+    def get_config(self):
+        return {
+            "label_smoothing": self.label_smoothing,
+            "reduction": self.reduction,
+            "name": self.name,
+        }

@@ -1,0 +1,55 @@
+"""The learning rate of the paper's section 5.3."""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.checks import check_positive_int
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then decay with the inverse square root of the step.
+
+    `scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)` ("Attention Is All You
+    Need", equation 3, where `scale` is 1). Keras counts steps from 0, where the formula is not
+    defined: step 0 is given the rate of step 1.
+
+    Args:
+        d_model: the width of the model.
+        warmup_steps: the step at which the rate peaks.
+        scale: multiplies the rate; small models on small data bear more than the paper's.
+
+    Call arguments:
+        step: number of finished updates, an integer or an integer tensor.
+
+    Returns:
+        The learning rate, a float32 scalar.
+
+    Raises:
+        ValueError: if an argument is not positive.
+
+    Example:
+        >>> schedule = TransformerSchedule(d_model=512, warmup_steps=4000)
+        >>> round(float(schedule(4000)), 6)
+        0.000699
+    """
+
+    def __init__(self, d_model, warmup_steps=4000, scale=1.0):
+        super().__init__()
+        self.d_model = check_positive_int("d_model", d_model)
+        self.warmup_steps = check_positive_int("warmup_steps", warmup_steps)
+        if not scale > 0:
+            raise ValueError(f"scale must be a positive number, but is {scale!r}.")
+        self.scale = scale
+
+    def __call__(self, step):
+        step = ops.maximum(ops.cast(step, "float32"), 1.0)
+        decay = ops.minimum(ops.rsqrt(step), step * self.warmup_steps**-1.5)
+        return self.scale * self.d_model**-0.5 * decay
+
+    def get_config(self):
+        return {
+            "d_model": self.d_model,
+            "warmup_steps": self.warmup_steps,
+            "scale": self.scale,
+        }

@@ -1,0 +1,42 @@
+import keras
+import pytest
+import tensorflow as tf
+
+from keras_transformer.training.distribution import replicas, strategy_scope, sum_over_replicas
+
+
+def test_without_a_strategy_nothing_changes():
+    with strategy_scope("none"):
+        assert not tf.distribute.has_strategy()
+    assert replicas() == 1
+    assert sum_over_replicas(3) == 3
+
+
+def test_mirrored_is_a_mirrored_strategy_over_all_devices():
+    with strategy_scope("mirrored"):
+        strategy = tf.distribute.get_strategy()
+    assert isinstance(strategy, tf.distribute.MirroredStrategy)
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    assert strategy.num_replicas_in_sync == len(devices)
+
+
+def test_inside_replicas_their_number_and_their_sum_are_known():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    number, total = strategy.run(lambda: (replicas(), sum_over_replicas(tf.constant(3.0))))
+    assert (number, float(total)) == (1, 3.0)
+
+
+@pytest.mark.parametrize("name", ["Mirrored", "tpu", None])
+def test_an_unknown_strategy_is_refused_by_name(name):
+    with pytest.raises(ValueError, match=f"one of 'none', 'mirrored', but is {name!r}"):
+        strategy_scope(name)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_mirrored_off_tensorflow_is_refused_and_everything_else_works(monkeypatch, backend):
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    with pytest.raises(ValueError, match=f"KERAS_BACKEND=tensorflow, but the backend is {backend}"):
+        strategy_scope("mirrored")
+    with strategy_scope("none"):
+        assert replicas() == 1
+        assert sum_over_replicas(3) == 3
