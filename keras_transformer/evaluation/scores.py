@@ -1,0 +1,58 @@
+"""How near translations are to references: sacreBLEU's numbers, with their signatures."""
+
+from typing import NamedTuple
+
+from sacrebleu.metrics import BLEU, CHRF
+
+
+class Scores(NamedTuple):
+    """Corpus scores from 0 to 100, and the signatures that make them comparable."""
+
+    bleu: float
+    chrf: float
+    bleu_signature: str
+    chrf_signature: str
+
+
+def score_translations(translations, references) -> Scores:
+    """BLEU (cased, tokenizer 13a) and chrF of detokenized text.
+
+    Post (2018), "A Call for Clarity in Reporting BLEU Scores"; Popovic (2015), "chrF".
+
+    Args:
+        translations: list of strings.
+        references: list of strings, one for each translation.
+
+    Returns:
+        `Scores`.
+
+    Raises:
+        ValueError: if the lists differ in number, are empty, or hold something else than strings.
+
+    Example:
+        >>> score_translations(["A dog runs home ."], ["A dog runs home ."]).bleu
+        100.0
+    """
+    translations, references = list(translations), list(references)
+    if len(translations) != len(references):
+        raise ValueError(
+            f"There are {len(translations)} translations but {len(references)} references; "
+            "give one reference for each translation."
+        )
+    if not translations:
+        raise ValueError("There is nothing to score: the list of translations is empty.")
+    for name, texts in (("translations", translations), ("references", references)):
+        for i, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise ValueError(f"{name}[{i}] must be a string, but is {text!r}.")
+    bleu, chrf = BLEU(), CHRF()
+    bleu_score = bleu.corpus_score(translations, [references]).score
+    chrf_score = chrf.corpus_score(translations, [references]).score
+    signatures = str(bleu.get_signature()), str(chrf.get_signature())
+    return Scores(round(bleu_score, 10), round(chrf_score, 10), *signatures)
+
+
+def exact_match(translations, references) -> float:
+    """The percentage of translations equal to their reference, character by character."""
+    pairs = list(zip(translations, references, strict=True))
+    return 100.0 * sum(translation == reference for translation, reference in pairs) / len(pairs)
