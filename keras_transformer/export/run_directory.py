@@ -1,0 +1,132 @@
+"""A trained translator on disk: data only, checked by its hashes, never pickled code."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.export.translator import Translator
+from keras_transformer.models.transformer import Transformer
+
+CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.weights.h5", "tokenizer.model"
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+class RunError(ValueError):
+    """A run directory that is missing, damaged or not ours."""
+
+
+def save_run(model, tokenizer, directory) -> None:
+    """Writes a model and its tokenizer; each file replaces its predecessor whole.
+
+    Args:
+        model: a `Transformer`.
+        tokenizer: its `Tokenizer`.
+        directory: created where it is missing.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    config = {
+        "format": FORMAT,
+        "dtype": model.dtype_policy.name,
+        "parameters": model.count_params(),
+        "model": _arguments(model),
+    }
+    _replace(directory / CONFIG, lambda path: _write_json(path, config))
+    _replace(directory / TOKENIZER, tokenizer.save)
+    _replace(directory / WEIGHTS, model.save_weights)
+    hashes = {name: _sha256(directory / name) for name in (CONFIG, TOKENIZER, WEIGHTS)}
+    _replace(directory / MANIFEST, lambda path: _write_json(path, hashes))
+
+
+def is_run(directory) -> bool:
+    """Whether `directory` looks like one that `save_run` wrote."""
+    return (Path(directory) / MANIFEST).is_file()
+
+
+def load_run(directory):
+    """Reads what `save_run` wrote, after comparing every hash.
+
+    Returns:
+        A `Transformer` and its `Tokenizer`.
+
+    Raises:
+        RunError: if a file is missing, altered, or of another format.
+    """
+    directory = Path(directory)
+    _verify(directory)
+    config = json.loads((directory / CONFIG).read_text("utf-8"))
+    if config.get("format") != FORMAT:
+        raise RunError(
+            f"{directory / CONFIG} has format {config.get('format')!r}, but this version reads "
+            f"{FORMAT}; train again, or install the version that wrote it."
+        )
+    tokenizer = Tokenizer.load(directory / TOKENIZER)
+    try:
+        model = Transformer(**config["model"], dtype=config["dtype"])
+        _check_parameters(model, config["parameters"])
+        model.load_weights(directory / WEIGHTS)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{directory} holds no model that fits: {error}") from error
+    return model, tokenizer
+
+
+def load_translator(directory, *, search="beam", beam_size=4, length_penalty=0.6) -> Translator:
+    """A `Translator` from a run directory; arguments and errors as there and in `load_run`."""
+    model, tokenizer = load_run(directory)
+    return Translator(
+        model, tokenizer, search=search, beam_size=beam_size, length_penalty=length_penalty
+    )
+
+
+def _check_parameters(model, parameters: int) -> None:
+    # Keras loads the weights of a deeper model into a shallower one without a word.
+    if model.count_params() != parameters:
+        raise ValueError(
+            f"the weights are {parameters} numbers, the configured model has {model.count_params()}"
+        )
+
+
+def _arguments(model) -> dict:
+    """The constructor arguments of a model, without what Keras adds."""
+    config = model.get_config()
+    return {name: config[name] for name in config if name not in ("name", "trainable", "dtype")}
+
+
+def _verify(directory: Path) -> None:
+    if not directory.is_dir():
+        raise RunError(f"{directory} is no directory; name one that training has written.")
+    manifest = directory / MANIFEST
+    if not manifest.is_file():
+        raise RunError(f"{directory} is no run: {MANIFEST} is missing; was training cut short?")
+    try:
+        hashes = dict(json.loads(manifest.read_text("utf-8")))
+    except (ValueError, TypeError) as error:
+        raise RunError(f"{manifest} is damaged: {error}; restore it or train again.") from error
+    for name in (CONFIG, TOKENIZER, WEIGHTS):
+        path = directory / name
+        if not path.is_file():
+            raise RunError(f"{path} is missing; restore it or train again.")
+        if _sha256(path) != hashes.get(name):
+            raise RunError(f"{path} is not the file that was saved; restore it or train again.")
+
+
+def _replace(path: Path, write) -> None:
+    """Has `write` fill a new file, which then takes the place of `path`."""
+    temporary = path.with_name(f".new-{path.name}")
+    write(temporary)
+    os.replace(temporary, path)
+
+
+def _write_json(path: Path, value) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", "utf-8")
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

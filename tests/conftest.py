@@ -1,0 +1,55 @@
+"""Fixtures that several folders of tests need: a tiny translator, trained once."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import pytest
+
+SENTENCES = [
+    ("a dog runs", "ein Hund rennt"),
+    ("a cat sleeps", "eine Katze schläft"),
+    ("the dog sleeps", "der Hund schläft"),
+    ("the cat runs", "die Katze rennt"),
+    ("a small dog runs home", "ein kleiner Hund rennt nach Hause"),
+    ("two big cats sleep here today", "zwei große Katzen schlafen heute hier"),
+]
+
+
+@pytest.fixture(scope="session")
+def sentences():
+    """Aligned sources and targets that the `trained` model knows."""
+    sources, targets = zip(*SENTENCES, strict=True)
+    return list(sources), list(targets)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(sentences):
+    from keras_transformer import Tokenizer
+
+    return Tokenizer.train_on_texts(sum(sentences, []) * 5, vocab_size=320)
+
+
+@pytest.fixture(scope="session")
+def trained(sentences, tokenizer):
+    """A model that has learnt the six sentences by heart; do not change its weights."""
+    from keras_transformer import MaskedCrossentropy, Transformer
+    from keras_transformer.data.batching import TokenBatches
+
+    keras.utils.set_random_seed(0)
+    model = Transformer(
+        num_layers=2,
+        d_model=32,
+        num_heads=4,
+        d_ff=64,
+        source_vocab_size=tokenizer.vocab_size,
+        dropout=0.0,
+    )
+    model.compile(keras.optimizers.Adam(5e-3, beta_2=0.98), loss=MaskedCrossentropy())
+    batches = TokenBatches(*sentences, tokenizer, batch_tokens=256, num_buckets=1)
+    (inputs, labels) = next(batches.epoch(0))
+    for _ in range(120):
+        loss = model.train_on_batch(inputs, labels)
+    assert loss < 0.05
+    return model
