@@ -1,0 +1,74 @@
+"""`keras-transformer demo`: the whole way, from generated text to a served translation."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from keras_transformer import cli
+from keras_transformer.commands import train
+from keras_transformer.data.synthetic import synthetic_pairs
+from keras_transformer.evaluation.scores import exact_match, score_translations
+from keras_transformer.export.run_directory import load_translator
+
+TRAIN_OPTIONS = [
+    *("--synthetic", "--num-pairs", "40000", "--preset", "tiny", "--dropout", "0.05"),
+    *("--vocab-size", "1000", "--batch-tokens", "3072", "--max-minutes", "2.5", "--epochs", "30"),
+    *("--warmup-steps", "400", "--learning-rate-scale", "1.0", "--force"),
+]
+NUM_TEST_PAIRS = 500
+MODULE_COMMAND = "python -m keras_transformer"
+NUM_SHOWN = 5
+
+# Runs in a process of its own, isolated from this package: all it needs is TensorFlow and the
+# text ops.
+FRESH_PROCESS = """
+import sys
+import tensorflow as tf
+import tensorflow_text
+
+model = tf.saved_model.load(sys.argv[1])
+translate = model.signatures["serving_default"]
+output = translate(tf.constant(sys.argv[2:]))
+for source, target in zip(sys.argv[2:], output["translation"].numpy(), strict=True):
+    print(f"  {source}\\n  -> {target.decode()}")
+assert "keras_transformer" not in sys.modules
+"""
+
+
+def run(options) -> None:
+    run_directory, exports = Path(options.out) / "run", Path(options.out) / "export"
+    start = time.monotonic()
+    say("Training on generated English sentences and their German translations")
+    quiet = ["--quiet"] if options.quiet else []
+    arguments = ["train", *TRAIN_OPTIONS, *quiet, "--out", str(run_directory)]
+    train.run(cli.build_parser().parse_args(arguments))
+
+    translator = load_translator(run_directory)
+    pairs = synthetic_pairs(NUM_TEST_PAIRS, split="test")
+    sources, references = map(list, zip(*pairs, strict=True))
+    translations = translator(sources)
+    scores = score_translations(translations, references)
+    say(f"\nOn {len(sources)} sentences that training never saw:")
+    say(f"  exact match {exact_match(translations, references):.1f} %")
+    say(f"  BLEU {scores.bleu:.1f}  {scores.bleu_signature}")
+
+    exported = translator.export(exports)
+    say(f"\nExported to {exported}. A process with nothing but TensorFlow translates:")
+    translate_in_fresh_process(exported, sources[:NUM_SHOWN])
+
+    command = sys.argv[0] if Path(sys.argv[0]).stem == "keras-transformer" else MODULE_COMMAND
+    say(f"\nThat took {(time.monotonic() - start) / 60:.1f} minutes. Next, a sentence of yours:")
+    say(f'  echo "{sources[0]}" | {command} translate {exports}')
+
+
+def translate_in_fresh_process(exported: str, texts) -> None:
+    command = [sys.executable, "-I", "-c", FRESH_PROCESS, exported, *texts]
+    result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+    if result.returncode:
+        raise RuntimeError(f"the exported model failed in a fresh process: {result.stderr[-500:]}")
+    say(result.stdout.rstrip())
+
+
+def say(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,24 @@
+"""`keras-transformer evaluate`: BLEU and chrF with their signatures."""
+
+from pathlib import Path
+
+from keras_transformer.commands.loading import load
+from keras_transformer.commands.translate import one_line
+from keras_transformer.data.corpus import read_lines
+from keras_transformer.evaluation.scores import score_translations
+
+
+def run(options) -> None:
+    sources, references = read_lines(options.source), read_lines(options.target)
+    if len(sources) != len(references):
+        raise ValueError(
+            f"{options.source} has {len(sources)} lines, but {options.target} has "
+            f"{len(references)}; line n of one must be the reference of line n of the other."
+        )
+    translations = load(options.model, options)(sources)
+    if options.output:
+        lines = "".join(one_line(translation) + "\n" for translation in translations)
+        Path(options.output).write_text(lines, "utf-8", newline="\n")
+    scores = score_translations(translations, references)
+    print(f"BLEU {scores.bleu:.2f}  {scores.bleu_signature}")
+    print(f"chrF {scores.chrf:.2f}  {scores.chrf_signature}")

@@ -1,0 +1,198 @@
+"""The command line: exit codes, one clear line for an error, one line out for one line in."""
+
+import gzip
+import io
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from keras_transformer.cli import main
+from keras_transformer.commands.translate import one_line
+from keras_transformer.export.run_directory import save_run
+
+
+@pytest.fixture(scope="module")
+def run(trained, tokenizer, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("cli") / "run"
+    save_run(trained, tokenizer, directory)
+    return str(directory)
+
+
+@pytest.fixture(scope="module")
+def export(run, tmp_path_factory):
+    directory = str(tmp_path_factory.mktemp("cli") / "export")
+    assert main(["export", run, directory, "--search", "greedy"]) == 0
+    return directory
+
+
+@pytest.fixture(scope="module")
+def files(sentences, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("cli")
+    paths = directory / "source.txt.gz", directory / "target.txt"
+    paths[0].write_bytes(gzip.compress(("\n".join(sentences[0]) + "\n").encode()))
+    paths[1].write_text("\n".join(sentences[1]) + "\n", "utf-8")
+    return [str(path) for path in paths]
+
+
+@pytest.fixture
+def translate(monkeypatch, capsysbinary):
+    """Runs `translate` on bytes; returns the exit code and the bytes written."""
+
+    def call(data: bytes, *arguments):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        code = main(["translate", *arguments])
+        return code, capsysbinary.readouterr().out
+
+    return call
+
+
+def test_help_is_immediate_and_names_every_command():
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        result = subprocess.run(
+            [sys.executable, "-m", "keras_transformer", "--help"], capture_output=True, text=True
+        )
+        times.append(time.perf_counter() - start)
+    assert result.returncode == 0
+    for command in ("demo", "train", "translate", "evaluate", "export"):
+        assert command in result.stdout
+    assert min(times) < 0.3
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "required: COMMAND"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["train"], "required: --out"),
+        (["train", "--out", "x", "--epochs", "0"], "--epochs: must be at least 1, but is 0"),
+        (["train", "--out", "x", "--dropout", "1"], r"--dropout: must be in \[0, 1\), but is 1"),
+        (["train", "--out", "x", "--preset", "huge"], "--preset: invalid choice: 'huge'"),
+        (["translate", "x", "--beam-size", "many"], "--beam-size: invalid"),
+        (["translate", "x", "--length-penalty", "-1"], "--length-penalty: must be in"),
+        (["evaluate", "x", "--source", "y"], "required: --target"),
+    ],
+)
+def test_bad_usage_exits_with_2(arguments, message, capsys):
+    with pytest.raises(SystemExit) as error:
+        main(arguments)
+    assert error.value.code == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run):
+    out = ["--out", str(tmp_path / "run")]
+    missing = str(tmp_path / "missing.txt")
+    short = tmp_path / "short.txt"
+    short.write_text("one line\n")
+    cases = [
+        (["train", *out], "give one of --source and --target, --tsv, --tfds, --synthetic"),
+        (["train", *out, "--source", files[0]], "--target is missing"),
+        (["train", *out, "--synthetic", "--tsv", "x"], "give one of"),
+        (["train", *out, "--source", missing, "--target", files[1]], "missing.txt"),
+        (["train", *out, "--source", files[0], "--target", str(short)], "6.*1"),
+        (["train", "--out", run, "--synthetic"], "holds a run already; name another, or add"),
+        (["train", "--out", str(short), "--synthetic"], "is a file; name a directory"),
+        (["train", "--out", str(tmp_path), "--synthetic"], "holds other files"),
+        (["translate", missing], "does not exist"),
+        (["translate", str(tmp_path)], "is neither a run nor an export"),
+        (["evaluate", run, "--source", files[0], "--target", str(short)], "6 lines.*1;"),
+        (["export", str(tmp_path), str(tmp_path / "e")], "is no run"),
+        (["export", run, str(short)], "is a file"),
+    ]
+    for arguments, message in cases:
+        assert main(arguments) == 1, arguments
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        line = captured.err.removesuffix("\n")
+        assert "\n" not in line and "Traceback" not in line
+        assert line.startswith(f"keras-transformer {arguments[0]}: ")
+        assert re.search(message, line), (message, line)
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    with pytest.raises(ValueError, match="does not exist"):
+        main(["translate", str(tmp_path / "missing"), "--debug"])
+
+
+def test_one_line_in_one_line_out(run, export, translate, sentences):
+    sources, targets = sentences
+    data = f"{sources[0]}\n\n  \n{sources[1]}\r\n".encode() + b"\xff\xfe\n" + b"no newline"
+    for arguments in ([run, "--search", "greedy"], [export]):
+        code, output = translate(data, *arguments)
+        lines = output.decode().split("\n")
+        assert code == 0
+        assert len(lines) == 6 + 1 and lines[-1] == ""
+        assert lines[0] == targets[0] and lines[3] == targets[1]
+        assert lines[1] == lines[2] == ""
+
+
+def test_no_input_gives_no_output(run, translate):
+    assert translate(b"", run) == (0, b"")
+
+
+def test_line_separators_inside_a_sentence_do_not_split_it(run, translate):
+    _, output = translate("a dog\u2028runs\x0bhome\x85\n".encode(), run)
+    assert output.count(b"\n") == 1
+    assert one_line("a\nb\r\nc") == "a b  c"
+
+
+def test_a_search_is_refused_for_an_export(export, capsys):
+    assert main(["translate", export, "--search", "beam", "--beam-size", "3"]) == 1
+    assert "whose search is fixed; leave out --search, --beam-size" in capsys.readouterr().err
+
+
+def test_evaluate_prints_both_scores_with_their_signatures(run, export, files, capsys, tmp_path):
+    arguments = ["--source", files[0], "--target", files[1]]
+    output = tmp_path / "translations.txt"
+    for model in (run, export):
+        assert main(["evaluate", model, *arguments, "--output", str(output)]) == 0
+        bleu, chrf = capsys.readouterr().out.splitlines()
+        assert bleu.startswith("BLEU 100.00  nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+        assert chrf.startswith("chrF 100.00  nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|")
+    with open(files[1], encoding="utf-8") as references:
+        assert output.read_text("utf-8") == references.read()
+
+
+def test_train_writes_a_run_that_translates(files, tmp_path, translate):
+    out = tmp_path / "run"
+    options = ["--vocab-size", "300", "--epochs", "2", "--batch-tokens", "256", "--quiet"]
+    text = ["--source", files[0], "--target", files[1]]
+    valid = ["--valid-source", files[0], "--valid-target", files[1]]
+    assert main(["train", *text, *valid, *options, "--out", str(out)]) == 0
+    config = json.loads((out / "config.json").read_text())
+    assert config["model"]["num_layers"] == 4 and config["model"]["d_model"] == 128
+    code, output = translate(b"a dog runs\na cat\n", str(out), "--search", "greedy")
+    assert code == 0 and output.count(b"\n") == 2
+    assert tensorboard_tags(out / "logs") >= {
+        "epoch_loss",
+        "epoch_masked_accuracy",
+        "epoch_learning_rate",
+        "epoch_tokens_per_second",
+        "epoch_bleu",
+        "translations",
+    }
+    assert main(["train", *text, *options, "--out", str(out)]) == 1
+    assert main(["train", *text, *options, "--out", str(out), "--force", "--epochs", "1"]) == 0
+
+
+def tensorboard_tags(directory):
+    from tensorflow.python.summary.summary_iterator import summary_iterator
+
+    tags = set()
+    for path in directory.rglob("events.out.*"):
+        for event in summary_iterator(str(path)):
+            tags |= {value.tag for value in event.summary.value}
+    return tags
+
+
+def test_native_logs_and_closed_pipes_are_quiet(run):
+    command = f"yes 'a dog runs' | {sys.executable} -m keras_transformer translate {run} | head -2"
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120)
+    assert result.stdout == "ein Hund rennt\n" * 2
+    assert result.stderr == ""
