@@ -1,0 +1,69 @@
+"""Trains a small translator with `model.fit`, step by step, and exports it.
+
+    python examples/train_translation.py --source train.en --target train.de --out runs/en-de
+
+Without files it trains on generated English and German sentences.
+"""
+
+import argparse
+
+import keras
+
+from keras_transformer import (
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Tokenizer,
+    Transformer,
+    TransformerSchedule,
+    Translator,
+    presets,
+)
+from keras_transformer.data.batching import TokenBatches
+from keras_transformer.data.corpus import read_files
+from keras_transformer.data.synthetic import synthetic_pairs
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--source", help="sentences to translate, one a line")
+parser.add_argument("--target", help="their translations")
+parser.add_argument("--num-pairs", type=int, default=20_000, help="generated pairs without files")
+parser.add_argument("--vocab-size", type=int, default=1000)
+parser.add_argument("--epochs", type=int, default=5)
+parser.add_argument("--out", default="runs/example")
+options = parser.parse_args()
+
+# Text: aligned sentences, the last hundred kept for validation.
+if options.source:
+    sources, targets, skipped = read_files(options.source, options.target)
+    print(f"{len(sources)} pairs, skipped: {skipped}")
+else:
+    sources, targets = map(list, zip(*synthetic_pairs(options.num_pairs), strict=True))
+
+# Subwords: one vocabulary for both languages, so that all embeddings can be one matrix.
+tokenizer = Tokenizer.train_on_texts(sources[:-100] + targets[:-100], vocab_size=options.vocab_size)
+
+# Batches: sentences of similar length, about 2,048 target tokens each.
+train = TokenBatches(sources[:-100], targets[:-100], tokenizer, batch_tokens=2048)
+valid = TokenBatches(sources[-100:], targets[-100:], tokenizer, batch_tokens=2048, shuffle=False)
+
+# The model and the paper's training: Adam, its schedule, label smoothing.
+size = presets.TINY
+model = Transformer(**size, source_vocab_size=tokenizer.vocab_size)
+schedule = TransformerSchedule(d_model=size["d_model"], warmup_steps=1000)
+model.compile(
+    keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+    loss=MaskedCrossentropy(label_smoothing=0.1),
+    metrics=[MaskedAccuracy()],
+)
+model.fit(
+    train.dataset(),
+    validation_data=valid.dataset(),
+    epochs=options.epochs,
+    shuffle=False,
+    callbacks=[keras.callbacks.TensorBoard(f"{options.out}/logs", write_graph=False)],
+)
+
+# Text to text, and a SavedModel that TensorFlow Serving reads.
+translator = Translator(model, tokenizer, search="beam", beam_size=4, length_penalty=0.6)
+for source, translation in zip(sources[-3:], translator(sources[-3:]), strict=True):
+    print(f"{source}\n-> {translation}")
+print("exported to", translator.export(f"{options.out}/export"))

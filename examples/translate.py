@@ -1,0 +1,19 @@
+"""Translates standard input with an exported SavedModel: TensorFlow and its text ops only.
+
+python examples/translate.py runs/example/export/1 < input.txt
+"""
+
+import sys
+
+import tensorflow as tf
+import tensorflow_text  # noqa: F401, registers the tokenizer's ops
+
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
+model = tf.saved_model.load(sys.argv[1])
+translate = model.signatures["serving_default"]
+lines = [line.rstrip("\r\n") for line in sys.stdin]
+for start in range(0, len(lines), 32):
+    output = translate(tf.constant(lines[start : start + 32]))
+    for translation, score in zip(output["translation"], output["score"], strict=True):
+        print(f"{float(score):.3f}\t{translation.numpy().decode()}")

@@ -1,0 +1,50 @@
+"""Both examples run as a reader of the README would run them."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    out = tmp_path_factory.mktemp("example")
+    arguments = ["--num-pairs", "300", "--vocab-size", "400", "--epochs", "1", "--out", str(out)]
+    result = python(EXAMPLES / "train_translation.py", *arguments)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return re.search(r"^exported to (.+)$", result.stdout, re.MULTILINE).group(1)
+
+
+def python(*arguments, text=""):
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        input=text,
+        capture_output=True,
+        encoding="utf-8",
+        env=environment,
+    )
+
+
+def test_training_example_exports_a_saved_model(exported):
+    assert (Path(exported) / "saved_model.pb").is_file()
+
+
+def test_translation_example_needs_tensorflow_only(exported):
+    script = EXAMPLES / "translate.py"
+    assert "keras" not in script.read_text("utf-8")
+    result = python("-I", script, exported, text="It is late.\n\nOn Monday.\n")
+    assert result.returncode == 0, result.stderr[-2000:]
+    lines = result.stdout.split("\n")
+    assert len(lines) == 4 and lines[1] == "0.000\t"
+    assert all(float(line.split("\t")[0]) <= 0 for line in lines[:3])
+
+
+def test_translation_example_without_a_model_says_how(exported):
+    result = python(EXAMPLES / "translate.py")
+    assert result.returncode == 1 and "< input.txt" in result.stderr
