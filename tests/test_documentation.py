@@ -1,0 +1,63 @@
+"""Docstring examples run; names and files that the pages mention exist."""
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_transformer
+
+ROOT = Path(keras_transformer.__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "keras_transformer").rglob("*.py")
+    if path.stem not in ("__init__", "__main__")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name):
+    module = importlib.import_module(name)
+    public = {name: getattr(keras_transformer, name) for name in keras_transformer.__all__}
+    names = {**public, **vars(module), "np": np, "keras": keras, "ops": keras.ops}
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module, globs=names):
+        runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+        output = []
+        runner.run(test, out=output.append)
+        assert runner.failures == 0, "".join(output)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text("utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_pages_name_exist(page):
+    folders = "data|layers|models|training|decoding|evaluation|export|commands|tests|examples"
+    for name in re.findall(rf"`((?:{folders})/\w+\.py)`", page.read_text("utf-8")):
+        roots = (ROOT / "keras_transformer", ROOT)
+        assert any((root / name).is_file() for root in roots), name
+
+
+def test_architecture_page_lists_every_file():
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    for path in (ROOT / "keras_transformer").rglob("*.py"):
+        folder = path.parent.name
+        if path.stem.startswith("__") or folder in ("commands", "keras_transformer"):
+            continue
+        assert f"`{folder}/{path.name}`" in text, path.name
+
+
+def test_readme_code_is_the_public_api():
+    code = re.search(r"```python\n(.+?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    compile(code.group(1), "README.md", "exec")
+    names = re.search(r"from keras_transformer import \((.+?)\)", code.group(1), re.DOTALL)
+    for name in re.findall(r"\w+", names.group(1)):
+        assert hasattr(keras_transformer, name)

@@ -1,0 +1,76 @@
+"""With KERAS_BACKEND=jax and TensorFlow absent: layers, `fit` on arrays and both searches."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip(
+    "jax", reason="jax is not installed: pip install 'keras-transformer-layers[jax]'"
+)
+
+SCRIPT = """
+import sys
+
+class NoTensorFlow:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tensorflow", "tensorflow_text"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+sys.meta_path.insert(0, NoTensorFlow())
+
+import keras
+import numpy as np
+from keras import ops
+from keras_transformer import (
+    MaskedAccuracy, MaskedCrossentropy, Perplexity, Transformer, TransformerSchedule, beam_search,
+    greedy_search,
+)
+
+assert keras.backend.backend() == "jax"
+keras.utils.set_random_seed(0)
+# The target repeats the source: token i of the one is token i of the other.
+rng = np.random.default_rng(0)
+words = rng.integers(4, 14, (256, 5)).astype("int32")
+end = np.full((256, 1), 3, "int32")
+source_ids = labels = np.concatenate([words, end], axis=1)
+target_ids = np.concatenate([np.full((256, 1), 2, "int32"), words], axis=1)
+
+model = Transformer(
+    num_layers=1, d_model=32, num_heads=4, d_ff=64, source_vocab_size=14, dropout=0.0
+)
+model.compile(
+    keras.optimizers.Adam(TransformerSchedule(32, warmup_steps=100), beta_2=0.98),
+    loss=MaskedCrossentropy(label_smoothing=0.1),
+    metrics=[MaskedAccuracy(), Perplexity()],
+)
+history = model.fit(
+    (source_ids, target_ids), labels, epochs=30, batch_size=32, verbose=0, validation_split=0.1
+).history
+assert history["masked_accuracy"][-1] > 0.95, history
+
+start_ids = np.full(4, 2, "int32")
+settings = {"end_id": 3, "max_length": 8}
+cache = model.init_cache(source_ids[:4], max_length=8)
+greedy = greedy_search(model.decode_step, start_ids, cache, **settings)
+cache = model.init_cache(source_ids[:4], max_length=8, beam_size=3)
+beam = beam_search(
+    model.decode_step, start_ids, cache, **settings, beam_size=3, num_hypotheses=3,
+    reorder_cache=model.reorder_cache,
+)
+expected = np.pad(labels[:4], ((0, 0), (0, 2)))
+assert (np.array(greedy.ids)[:, 0] == expected).all(), greedy.ids
+assert (np.array(beam.ids)[:, 0] == expected).all(), beam.ids
+assert "tensorflow" not in sys.modules
+print("translated")
+"""
+
+
+def test_layers_fit_and_both_searches_run_on_jax_alone():
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.strip() == "translated"
