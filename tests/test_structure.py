@@ -21,8 +21,8 @@ ALLOWED = {
     "models": {"data.special_tokens", "layers"},
     "training": {"data.special_tokens", "layers"},
     "export": {"presets", "data", "layers", "models", "training", "decoding", "evaluation"},
-    "commands": {"presets", "data", "models", "training", "evaluation", "export", "cli"},
-    "cli": set(),
+    "commands": {"presets", "data", "models", "training", "evaluation", "export"},
+    "cli": {"commands.options"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -51,7 +51,7 @@ ORDER = {
     "training": ["schedules", "distribution", "losses", "metrics", "callbacks"],
     "evaluation": ["scores"],
     "export": ["saved_model", "translator", "run_directory"],
-    "commands": ["loading", "translate", "evaluate", "export", "train", "demo"],
+    "commands": ["options", "loading", "translate", "evaluate", "export", "train", "demo"],
 }
 
 # Folders in which TensorFlow may be imported when a module is; elsewhere only inside functions.

@@ -5,16 +5,17 @@ import sys
 import time
 from pathlib import Path
 
-from keras_transformer import cli
 from keras_transformer.commands import train
+from keras_transformer.commands.options import build_parser
 from keras_transformer.data.synthetic import synthetic_pairs
 from keras_transformer.evaluation.scores import exact_match, score_translations
 from keras_transformer.export.run_directory import load_translator
 
 TRAIN_OPTIONS = [
-    *("--synthetic", "--num-pairs", "40000", "--preset", "tiny", "--dropout", "0.05"),
-    *("--vocab-size", "1000", "--batch-tokens", "3072", "--max-minutes", "2.5", "--epochs", "30"),
-    *("--warmup-steps", "400", "--learning-rate-scale", "1.0", "--force"),
+    *("--synthetic", "--num-pairs", "34000", "--preset", "tiny", "--dropout", "0"),
+    *("--vocab-size", "1000", "--batch-tokens", "2048", "--label-smoothing", "0"),
+    *("--warmup-steps", "300", "--learning-rate-scale", "0.6", "--cooldown", "0.7"),
+    *("--epochs", "2", "--force"),
 ]
 NUM_TEST_PAIRS = 500
 MODULE_COMMAND = "python -m keras_transformer"
@@ -42,7 +43,7 @@ def run(options) -> None:
     say("Training on generated English sentences and their German translations")
     quiet = ["--quiet"] if options.quiet else []
     arguments = ["train", *TRAIN_OPTIONS, *quiet, "--out", str(run_directory)]
-    train.run(cli.build_parser().parse_args(arguments))
+    train.run(build_parser().parse_args(arguments))
 
     translator = load_translator(run_directory)
     pairs = synthetic_pairs(NUM_TEST_PAIRS, split="test")

@@ -47,7 +47,7 @@ def run(options) -> None:
     train, valid = batches(texts, tokenizer, options)
     report(texts, tokenizer, train)
     with strategy_scope(options.strategy):
-        model = build_model(tokenizer, options)
+        model = build_model(tokenizer, train.num_batches * options.epochs, options)
     start = time.monotonic()
     model.fit(
         train.dataset(),
@@ -132,13 +132,17 @@ def report(texts, tokenizer, train) -> None:
         say(f"{len(texts.valid.sources)} validation pairs (skipped: {reasons})")
 
 
-def build_model(tokenizer, options) -> Transformer:
+def build_model(tokenizer, total_steps, options) -> Transformer:
     size = dict(getattr(presets, options.preset.upper()))
     if options.dropout is not None:
         size["dropout"] = options.dropout
     model = Transformer(**size, source_vocab_size=tokenizer.vocab_size)
     schedule = TransformerSchedule(
-        size["d_model"], options.warmup_steps, options.learning_rate_scale
+        size["d_model"],
+        options.warmup_steps,
+        options.learning_rate_scale,
+        cooldown_steps=int(options.cooldown * total_steps),
+        total_steps=total_steps,
     )
     model.compile(
         keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),

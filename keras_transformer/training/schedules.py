@@ -14,10 +14,15 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     Need", equation 3, where `scale` is 1). Keras counts steps from 0, where the formula is not
     defined: step 0 is given the rate of step 1.
 
+    A short training gains from a cool-down: with `total_steps`, the rate is also multiplied by a
+    line that falls from 1 to 0 over the last `cooldown_steps`.
+
     Args:
         d_model: the width of the model.
         warmup_steps: the step at which the rate peaks.
         scale: multiplies the rate; small models on small data bear more than the paper's.
+        cooldown_steps: the length of the cool-down, 0 for none.
+        total_steps: the step at which training ends; needed for a cool-down.
 
     Call arguments:
         step: number of finished updates, an integer or an integer tensor.
@@ -26,7 +31,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         The learning rate, a float32 scalar.
 
     Raises:
-        ValueError: if an argument is not positive.
+        ValueError: if an argument is not positive, or the cool-down does not fit `total_steps`.
 
     Example:
         >>> schedule = TransformerSchedule(d_model=512, warmup_steps=4000)
@@ -34,22 +39,37 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         0.000699
     """
 
-    def __init__(self, d_model, warmup_steps=4000, scale=1.0):
+    def __init__(
+        self, d_model, warmup_steps=4000, scale=1.0, *, cooldown_steps=0, total_steps=None
+    ):
         super().__init__()
         self.d_model = check_positive_int("d_model", d_model)
         self.warmup_steps = check_positive_int("warmup_steps", warmup_steps)
         if not scale > 0:
             raise ValueError(f"scale must be a positive number, but is {scale!r}.")
         self.scale = scale
+        if cooldown_steps and (total_steps is None or not 0 < cooldown_steps <= total_steps):
+            raise ValueError(
+                "cooldown_steps must be in [0, total_steps], but cooldown_steps="
+                f"{cooldown_steps!r} and total_steps={total_steps!r}; give total_steps, the "
+                "number of updates."
+            )
+        self.cooldown_steps = cooldown_steps
+        self.total_steps = total_steps
 
     def __call__(self, step):
         step = ops.maximum(ops.cast(step, "float32"), 1.0)
         decay = ops.minimum(ops.rsqrt(step), step * self.warmup_steps**-1.5)
-        return self.scale * self.d_model**-0.5 * decay
+        rate = self.scale * self.d_model**-0.5 * decay
+        if not self.cooldown_steps:
+            return rate
+        return rate * ops.clip((self.total_steps - step) / self.cooldown_steps, 0.0, 1.0)
 
     def get_config(self):
         return {
             "d_model": self.d_model,
             "warmup_steps": self.warmup_steps,
             "scale": self.scale,
+            "cooldown_steps": self.cooldown_steps,
+            "total_steps": self.total_steps,
         }

@@ -47,14 +47,31 @@ def test_scale_multiplies_the_rate():
         assert float(doubled(step)) == pytest.approx(2.5 * float(plain(step)), rel=1e-6)
 
 
-def test_the_config_describes_the_schedule():
-    schedule = TransformerSchedule(64, warmup_steps=10, scale=0.5)
+def test_a_cool_down_multiplies_the_rate_by_a_line_from_1_to_0():
+    plain = TransformerSchedule(64, 10)
+    schedule = TransformerSchedule(64, 10, cooldown_steps=20, total_steps=100)
+    factors = {0: 1, 10: 1, 80: 1, 85: 0.75, 90: 0.5, 99: 0.05, 100: 0, 1000: 0}
+    for step, factor in factors.items():
+        assert float(schedule(step)) == pytest.approx(factor * float(plain(step)), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"d_model": 64, "warmup_steps": 10, "scale": 0.5},
+        {"d_model": 64, "warmup_steps": 3, "cooldown_steps": 20, "total_steps": 30},
+    ],
+)
+def test_the_config_describes_the_schedule(arguments):
+    schedule = TransformerSchedule(**arguments)
     config = schedule.get_config()
-    assert config == {"d_model": 64, "warmup_steps": 10, "scale": 0.5}
+    assert arguments.items() <= config.items()
     assert TransformerSchedule.from_config(config).get_config() == config
     restored = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
     assert isinstance(restored, TransformerSchedule)
-    assert float(restored(7)) == float(schedule(7))
+    assert [float(restored(step)) for step in (1, 25)] == [
+        float(schedule(step)) for step in (1, 25)
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
@@ -92,3 +109,16 @@ def test_an_optimizer_follows_the_schedule_and_a_saved_model_goes_on_with_it(tmp
 def test_an_argument_that_is_not_positive_is_refused_by_name(wrong, message):
     with pytest.raises(ValueError, match=message):
         TransformerSchedule(**{"d_model": 64, **wrong})
+
+
+@pytest.mark.parametrize(
+    "cool_down",
+    [
+        {"cooldown_steps": 5},
+        {"cooldown_steps": 5, "total_steps": 4},
+        {"cooldown_steps": -1, "total_steps": 4},
+    ],
+)
+def test_a_cool_down_that_does_not_fit_the_training_is_refused(cool_down):
+    with pytest.raises(ValueError, match=r"cooldown_steps must be in \[0, total_steps\]"):
+        TransformerSchedule(64, **cool_down)

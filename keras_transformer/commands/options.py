@@ -1,0 +1,168 @@
+"""What each command takes. Nothing here imports TensorFlow or Keras, so that help is immediate."""
+
+import argparse
+
+COMMANDS = {
+    "demo": "train on generated sentences, export, and translate with the export",
+    "train": "train a translator from parallel text",
+    "translate": "translate standard input, line by line, to standard output",
+    "evaluate": "score translations of a file against references",
+    "export": "write a SavedModel for TensorFlow Serving",
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="keras-transformer", description="Transformers for Keras 3: from text to a server."
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, help_text in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=help_text, description=f"{help_text}.")
+        _ADD_OPTIONS[name](subparser)
+        subparser.add_argument("--debug", action="store_true", help="show tracebacks")
+        subparser.add_argument("--verbose", action="store_true", help="show TensorFlow's log")
+    return parser
+
+
+def positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, but is {value}")
+    return value
+
+
+def positive_float(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a positive number, but is {text}")
+    return value
+
+
+def share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"must be in [0, 1), but is {text}")
+    return value
+
+
+def penalty(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 100:
+        raise argparse.ArgumentTypeError(f"must be in [0, 100), but is {text}")
+    return value
+
+
+def _number(group, name, kind, metavar, default, help_text) -> None:
+    """An option of one number, its default shown in the help."""
+    help_text = f"{help_text} (%(default)s)"
+    group.add_argument(name, type=kind, metavar=metavar, default=default, help=help_text)
+
+
+def _add_train(parser) -> None:
+    _add_text(parser.add_argument_group("text (UTF-8, one sentence a line, .gz by suffix)"))
+    _add_model(parser.add_argument_group("model"))
+    _add_training(parser.add_argument_group("training"))
+
+
+def _add_text(group) -> None:
+    group.add_argument("--source", metavar="FILE", help="sentences to translate")
+    group.add_argument("--target", metavar="FILE", help="their translations, line by line")
+    group.add_argument("--tsv", metavar="FILE", help="source, tab, target on each line")
+    group.add_argument("--tfds", metavar="NAME", help="a set of tensorflow-datasets")
+    group.add_argument("--synthetic", action="store_true", help="generated, English to German")
+    _number(group, "--num-pairs", positive_int, "N", 40_000, "number of generated pairs")
+    group.add_argument("--valid-source", metavar="FILE", help="sentences to validate on")
+    group.add_argument("--valid-target", metavar="FILE", help="their translations")
+    group.add_argument(
+        "--errors",
+        choices=("strict", "skip"),
+        default="strict",
+        help="at invalid UTF-8: stop, or skip the pair (%(default)s)",
+    )
+
+
+def _add_model(group) -> None:
+    group.add_argument(
+        "--preset",
+        choices=("tiny", "small", "base", "big"),
+        default="tiny",
+        help="its size (%(default)s)",
+    )
+    _number(group, "--vocab-size", positive_int, "N", 8000, "subwords of the shared vocabulary")
+    group.add_argument("--dropout", type=share, metavar="RATE", help="the preset's by default")
+
+
+def _add_training(group) -> None:
+    group.add_argument("--out", required=True, metavar="RUN", help="directory to write")
+    group.add_argument("--force", action="store_true", help="overwrite a run in RUN")
+    _number(group, "--epochs", positive_int, "N", 20, "passes over the text")
+    group.add_argument(
+        "--max-minutes",
+        type=positive_float,
+        metavar="M",
+        help="begin no epoch that would end after so many minutes of training",
+    )
+    _number(group, "--batch-tokens", positive_int, "N", 4096, "target positions in a batch")
+    _number(group, "--max-length", positive_int, "N", 200, "leave out pairs of more tokens")
+    _number(group, "--warmup-steps", positive_int, "N", 4000, "steps to the largest learning rate")
+    _number(group, "--learning-rate-scale", positive_float, "X", 1.0, "times the paper's rate")
+    _number(group, "--cooldown", share, "SHARE", 0.0, "last steps, in which the rate falls to 0")
+    _number(group, "--label-smoothing", share, "E", 0.1, "probability spread over the vocabulary")
+    group.add_argument(
+        "--strategy",
+        choices=("none", "mirrored"),
+        default="none",
+        help="mirrored: all GPUs of the machine (%(default)s)",
+    )
+    _number(group, "--seed", int, "N", 0, "of weights, order and dropout")
+    group.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _add_search(parser) -> None:
+    parser.add_argument(
+        "--search", choices=("greedy", "beam"), help="beam by default; an export has its own"
+    )
+    parser.add_argument(
+        "--beam-size", type=positive_int, metavar="K", help="hypotheses of a beam search (4)"
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=penalty,
+        metavar="ALPHA",
+        help="alpha of ((5 + n) / 6) ** alpha (0.6)",
+    )
+
+
+def _add_translate(parser) -> None:
+    parser.add_argument("model", metavar="RUN_OR_EXPORT", help="what train or export wrote")
+    _add_search(parser)
+
+
+def _add_evaluate(parser) -> None:
+    parser.add_argument("model", metavar="RUN_OR_EXPORT", help="what train or export wrote")
+    parser.add_argument("--source", required=True, metavar="FILE", help="sentences to translate")
+    parser.add_argument("--target", required=True, metavar="FILE", help="their references")
+    parser.add_argument("--output", metavar="FILE", help="where to write the translations")
+    _add_search(parser)
+
+
+def _add_export(parser) -> None:
+    parser.add_argument("run", metavar="RUN", help="what train wrote")
+    parser.add_argument("directory", metavar="DIRECTORY", help="the next version is written here")
+    _add_search(parser)
+
+
+def _add_demo(parser) -> None:
+    parser.add_argument(
+        "--out", default="runs/demo", metavar="DIRECTORY", help="what to write (%(default)s)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+_ADD_OPTIONS = {
+    "demo": _add_demo,
+    "train": _add_train,
+    "translate": _add_translate,
+    "evaluate": _add_evaluate,
+    "export": _add_export,
+}
