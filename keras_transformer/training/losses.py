@@ -70,7 +70,7 @@ class MaskedCrossentropy(keras.losses.Loss):
     Call arguments:
         y_true: integers (B, T), 0 at padding.
         y_pred: logits (B, T, V).
-        sample_weight: optional weights that broadcast to (B, T).
+        sample_weight: optional weights, (B,) or broadcastable to (B, T).
 
     Returns:
         Scalar, float32, in nats per token.
@@ -93,6 +93,12 @@ class MaskedCrossentropy(keras.losses.Loss):
         check_choice("reduction", reduction, ("sum_over_batch_size", None))
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = check_rate("label_smoothing", label_smoothing)
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        # Keras would read one weight a sentence as one a position.
+        if sample_weight is not None and len(ops.shape(sample_weight)) == 1:
+            sample_weight = ops.expand_dims(sample_weight, 1)  # (B, 1)
+        return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true, y_pred):
         labels = ops.cast(y_true, "int32")  # (B, T)
