@@ -159,12 +159,18 @@ class TokenBatches:
             yield self._batch(rows, width, height)
 
     def dataset(self):
-        """A `tf.data.Dataset` of one epoch, a new order each time it is iterated."""
-        state = {"epoch": -1}
+        """A `tf.data.Dataset` of one epoch; the next order each time its last batch is read.
+
+        The first batches, which Keras reads ahead to build a model under a strategy, do not count:
+        the orders are those of a run without one.
+        """
+        state = {"epoch": 0}
 
         def generate():
-            state["epoch"] += 1
-            yield from self.epoch(state["epoch"])
+            for i, batch in enumerate(self.epoch(state["epoch"]), start=1):
+                if i == self.num_batches:
+                    state["epoch"] += 1
+                yield batch
 
         ids = tf.TensorSpec((None, None), tf.int32)
         dataset = tf.data.Dataset.from_generator(generate, output_signature=((ids, ids), ids))

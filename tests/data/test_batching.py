@@ -239,6 +239,14 @@ def test_a_dataset_is_an_epoch_and_iterating_again_the_next():
     assert_equal_batches(batches.dataset(), batches.epoch(0))
 
 
+def test_reading_only_the_first_batches_uses_up_no_epoch():
+    batches = batches_of(random_pairs(400), batch_tokens=120)
+    assert batches.num_batches > 12
+    dataset = batches.dataset()
+    next(iter(dataset))
+    assert_equal_batches(dataset, batches.epoch(0))
+
+
 def test_every_epoch_has_as_many_batches():
     batches = batches_of(random_pairs(99), batch_tokens=100)
     assert {len(list(batches.epoch(i))) for i in range(4)} == {batches.num_batches}
