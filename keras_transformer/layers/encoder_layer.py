@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_transformer.layers.checks import check_rate
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
@@ -59,8 +60,8 @@ class EncoderLayer(keras.layers.Layer):
         self.num_heads = num_heads
         self.d_ff = d_ff
         self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.feed_forward_dropout = feed_forward_dropout
+        self.attention_dropout = check_rate("attention_dropout", attention_dropout)
+        self.feed_forward_dropout = check_rate("feed_forward_dropout", feed_forward_dropout)
         self.activation = keras.activations.get(activation)
         self.norm_first = norm_first
         policy = self.dtype_policy

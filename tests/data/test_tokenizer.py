@@ -110,6 +110,13 @@ def test_words_of_the_training_text_are_short(tokenizer):
     assert sum(lengths) < sum(map(len, SENTENCES)) * 0.8
 
 
+def test_characters_that_need_an_escape_are_learnt_like_others():
+    trained = Tokenizer.train_on_texts(["x\u2581y\ue000z"] * 9, vocab_size=300)
+    (ids,) = ids_of(trained, ["x\u2581y\ue000z"])
+    assert len(ids) <= 5
+    assert round_trip(trained, ["x\u2581y\ue000z"]) == ["x\u2581y\ue000z"]
+
+
 # Shapes and graphs
 
 
