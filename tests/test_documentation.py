@@ -61,3 +61,20 @@ def test_readme_code_is_the_public_api():
     names = re.search(r"from keras_transformer import \((.+?)\)", code.group(1), re.DOTALL)
     for name in re.findall(r"\w+", names.group(1)):
         assert hasattr(keras_transformer, name)
+
+
+def test_paper_page_quotes_lines_that_exist():
+    page = (ROOT / "docs/paper_to_code.md").read_text("utf-8")
+    quoted = 0
+    for section in page.split("\n## "):
+        heading_file = re.search(r"`(\w+/\w+\.py)`", section.splitlines()[0])
+        for row in re.findall(r"^\| .+ \|$", section, re.MULTILINE):
+            cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+            if not re.fullmatch(r"`.+`", cells[1]):
+                continue
+            file = cells[2].strip("`") if len(cells) > 2 else heading_file.group(1)
+            text = (ROOT / "keras_transformer" / file).read_text("utf-8")
+            lines = {line.strip() for line in text.splitlines()}
+            assert cells[1].strip("`") in lines, f"{file}: {cells[1]}"
+            quoted += 1
+    assert quoted > 25
