@@ -32,7 +32,7 @@ def attention_weights(query, key, attention_mask=None):
     return ops.softmax(scores, axis=-1)
 
 
-def dot_product_attention(query, key, value, attention_mask=None):
+def dot_product_attention(query, key, value, attention_mask=None, dropout=None):
     """`softmax(Q K^T / sqrt(d_k)) V` (paper, equation 1).
 
     Args:
@@ -40,12 +40,16 @@ def dot_product_attention(query, key, value, attention_mask=None):
         key: tensor (B, H, S, d_k).
         value: tensor (B, H, S, d_v).
         attention_mask: boolean, broadcastable to (B, T, S), True = may attend.
+        dropout: function applied to the weights before they meet the values; None for none.
 
     Returns:
-        Tensor (B, H, T, d_v) in the dtype of `value`.
+        The output (B, H, T, d_v) in the dtype of `value`, and the weights (B, H, T, S), float32,
+        as they were before the dropout.
     """
     weights = attention_weights(query, key, attention_mask)
-    return ops.matmul(ops.cast(weights, value.dtype), value)  # (B, H, T, d_v)
+    applied = ops.cast(weights, value.dtype)
+    applied = applied if dropout is None else dropout(applied)
+    return ops.matmul(applied, value), weights
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -141,9 +145,14 @@ class MultiHeadAttention(keras.layers.Layer):
             attention_mask = combine_masks(attention_mask, causal_mask(*lengths, start))
         else:
             attention_mask = combine_masks(attention_mask)
-        weights = attention_weights(query, key, attention_mask)  # (B, H, T, S)
-        dropped = self.dropout_layer(ops.cast(weights, value.dtype), training=training)
-        output = self.output_projection(merge_heads(ops.matmul(dropped, value)))  # (B, T, D)
+        heads, weights = dot_product_attention(
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=lambda weights: self.dropout_layer(weights, training=training),
+        )  # (B, H, T, D/H), (B, H, T, S)
+        output = self.output_projection(merge_heads(heads))  # (B, T, D)
         extras = ([weights] if return_attention_scores else []) + ([cache] if cache else [])
         return (output, *extras) if extras else output
 

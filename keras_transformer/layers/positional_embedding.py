@@ -81,6 +81,7 @@ class PositionalEmbedding(keras.layers.Layer):
             name="embeddings",
             shape=(self.vocab_size, self.d_model),
             initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+            autocast=False,  # else the whole matrix is cast to a lower precision for every lookup
         )
         self.built = True
 

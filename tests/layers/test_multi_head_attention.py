@@ -107,7 +107,7 @@ def test_pure_function_equals_the_formula(random, masked):
     mask = np.tril(np.ones((1, 3, 5), bool), k=2) if masked else None
     scores = query @ key.swapaxes(2, 3) / 2  # sqrt(d_k) = 2
     scores = scores if mask is None else np.where(mask, scores, -np.inf)
-    output = dot_product_attention(query, key, value, mask)
+    output, _ = dot_product_attention(query, key, value, mask)
     np.testing.assert_allclose(as_array(output), softmax(scores) @ value, rtol=1e-5, atol=1e-5)
 
 
