@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from keras_transformer.export.run_directory import is_run, load_translator
 from keras_transformer.export.saved_model import saved_model_path
-
-EXPORT_BATCH_SIZE = 32
+from keras_transformer.export.translator import translate_in_batches
 
 
 def search_options(options) -> dict:
@@ -39,18 +38,8 @@ def load_export(path):
     import tensorflow_text  # noqa: F401, the SavedModel holds its ops
 
     model = tf.saved_model.load(str(path))
-    signature = model.signatures["serving_default"]
 
     def translate(texts):
-        translations = [""] * len(texts)
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        for start in range(0, len(order), EXPORT_BATCH_SIZE):
-            rows = order[start : start + EXPORT_BATCH_SIZE]
-            output = signature(tf.constant([texts[i] for i in rows]))["translation"].numpy()
-            for i, text in zip(rows, output, strict=True):
-                translations[i] = text.decode()
-        # The signature lives as long as the model that owns its variables.
-        assert model is not None
-        return translations
+        return translate_in_batches(texts, model.signatures["serving_default"]).texts
 
     return translate

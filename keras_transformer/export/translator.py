@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -106,17 +107,7 @@ class Translator(tf.Module):
         Sentences are translated shortest first, `batch_size` at a time, so that little is spent
         on padding.
         """
-        texts = _check_texts(texts)
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        translations, scores = [""] * len(texts), [0.0] * len(texts)
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
-            batch = tf.constant([texts[i].encode("utf-8", "replace") for i in rows])
-            output = self.translate_tensor(batch)
-            results = zip(output["translation"].numpy(), output["score"].numpy(), strict=True)
-            for i, (translation, score) in zip(rows, results, strict=True):
-                translations[i], scores[i] = translation.decode(), float(score)
-        return Translations(translations, scores)
+        return translate_in_batches(_check_texts(texts), self.translate_tensor, self.batch_size)
 
     def export(self, directory) -> str:
         """Writes `directory/<version>/`, a SavedModel for TensorFlow Serving.
@@ -169,7 +160,36 @@ class Translator(tf.Module):
         return beam_search(**arguments, beam_size=beam_size, reorder_cache=reorder_cache)
 
 
+def translate_in_batches(texts, function, batch_size: int = 32) -> Translations:
+    """Translates a list of strings, `batch_size` of similar length at a time.
+
+    Args:
+        texts: list of strings.
+        function: from a string tensor `text` to a dict of "translation" and "score", such as
+            `Translator.translate_tensor` or the signature of an exported model.
+        batch_size: the number of strings in a batch.
+
+    Returns:
+        `Translations`, in the order of `texts`.
+    """
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    translations, scores = [""] * len(texts), [0.0] * len(texts)
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        batch = tf.constant([texts[i].encode("utf-8", "replace") for i in rows])
+        output = function(text=batch)
+        results = zip(output["translation"].numpy(), output["score"].numpy(), strict=True)
+        for i, (translation, score) in zip(rows, results, strict=True):
+            translations[i], scores[i] = translation.decode(), float(score)
+    return Translations(translations, scores)
+
+
 def _check_fit(model, tokenizer, max_length) -> None:
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "A Translator is a TensorFlow graph, but the Keras backend is "
+            f"{keras.backend.backend()}; set KERAS_BACKEND=tensorflow and load the weights there."
+        )
     for name in ("source_vocab_size", "target_vocab_size"):
         size = getattr(model, name)
         if size != tokenizer.vocab_size:

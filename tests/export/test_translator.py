@@ -135,6 +135,12 @@ def test_bad_settings_are_refused(trained, tokenizer, arguments, message):
         Translator(trained, tokenizer, **arguments)
 
 
+def test_another_backend_is_refused(trained, tokenizer, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="backend is jax; set KERAS_BACKEND=tensorflow"):
+        Translator(trained, tokenizer)
+
+
 def test_a_tokenizer_of_another_size_is_refused(trained):
     other = Tokenizer.train_on_texts(["x y z"] * 5, vocab_size=270)
     with pytest.raises(ValueError, match="use the tokenizer that the model was trained with"):
