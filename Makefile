@@ -1,6 +1,6 @@
 # Two commands do all their own set-up in .venv: `make demo` and `make test`.
 
-PYTHON ?= python3
+PYTHON ?= $(shell command -v python3.11 || echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
 

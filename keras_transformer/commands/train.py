@@ -10,7 +10,7 @@ import keras
 
 from keras_transformer import presets
 from keras_transformer.data.batching import TokenBatches
-from keras_transformer.data.corpus import Corpus, read_files, read_tfds, read_tsv
+from keras_transformer.data.corpus import Corpus, CorpusError, read_files, read_tfds, read_tsv
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.export.run_directory import is_run, save_run
@@ -54,7 +54,7 @@ def run(options) -> None:
         validation_data=None if valid is None else valid.dataset(),
         epochs=options.epochs,
         shuffle=False,
-        verbose=0 if options.quiet else "auto",
+        verbose=verbosity(options.quiet),
         callbacks=callbacks(model, tokenizer, texts, train, options),
     )
     say(f"trained {(time.monotonic() - start) / 60:.1f} minutes")
@@ -91,8 +91,18 @@ def read_texts(options) -> Texts:
     if options.tsv is not None:
         return Texts(read_tsv(options.tsv, errors=options.errors), valid)
     if options.tfds is not None:
-        return Texts(read_tfds(options.tfds), valid or read_tfds(options.tfds, split="validation"))
+        return tfds_texts(options.tfds, valid)
     return synthetic_texts(options.num_pairs, options.seed)
+
+
+def tfds_texts(name: str, valid: Corpus | None) -> Texts:
+    """A set of tensorflow-datasets, validated on its own split where it has one."""
+    train = read_tfds(name)
+    try:
+        return Texts(train, valid or read_tfds(name, split="validation"))
+    except CorpusError:
+        say(f"{name} has no validation split; name text with --valid-source and --valid-target")
+        return Texts(train, None)
 
 
 def synthetic_texts(num_pairs: int, seed: int) -> Texts:
@@ -172,6 +182,13 @@ def callbacks(model, tokenizer, texts, train, options) -> list:
     if options.max_minutes is not None:
         monitor.append(TimeLimit(options.max_minutes))
     return [*monitor, keras.callbacks.TensorBoard(str(logs), write_graph=False)]
+
+
+def verbosity(quiet: bool) -> int:
+    """Keras's `verbose`: a bar on a terminal, a line an epoch in a file, or nothing."""
+    if quiet:
+        return 0
+    return 1 if sys.stdout.isatty() else 2
 
 
 def say(line: str) -> None:
