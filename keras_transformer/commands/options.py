@@ -106,7 +106,14 @@ def _add_training(group) -> None:
     _number(group, "--max-length", positive_int, "N", 200, "leave out pairs of more tokens")
     _number(group, "--warmup-steps", positive_int, "N", 4000, "steps to the largest learning rate")
     _number(group, "--learning-rate-scale", positive_float, "X", 1.0, "times the paper's rate")
-    _number(group, "--cooldown", share, "SHARE", 0.0, "last steps, in which the rate falls to 0")
+    _number(
+        group,
+        "--cooldown",
+        share,
+        "SHARE",
+        0.0,
+        "last share of the steps: the rate falls to 0",
+    )
     _number(group, "--label-smoothing", share, "E", 0.1, "probability spread over the vocabulary")
     group.add_argument(
         "--strategy",

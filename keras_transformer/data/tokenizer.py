@@ -83,8 +83,9 @@ class Tokenizer(tf.Module):
                 minloglevel=2,
             )
         except (RuntimeError, OSError, TypeError) as error:
+            reason = str(error).rpartition("] ")[2].rstrip(". ")
             raise ValueError(
-                f"No vocabulary of vocab_size={vocab_size!r} could be learnt: {error}. It must "
+                f"No vocabulary of vocab_size={vocab_size!r} could be learnt: {reason}. It must "
                 "hold 4 special tokens, 256 bytes and every frequent character, and there must be "
                 "some text; use a larger vocab_size or more text."
             ) from error
