@@ -1,10 +1,11 @@
-"""Fixtures that several folders of tests need: a tiny translator, trained once."""
+"""Fixtures that several folders of tests need: seeds, and a tiny translator, trained once."""
 
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
+import numpy as np
 import pytest
 
 SENTENCES = [
@@ -53,3 +54,27 @@ def trained(sentences, tokenizer):
         loss = model.train_on_batch(inputs, labels)
     assert loss < 0.05
     return model
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def random():
+    """Standard normal float32 arrays: random(2, 3, 8)."""
+    generator = np.random.default_rng(0)
+    return lambda *shape: generator.normal(size=shape).astype("float32")
+
+
+@pytest.fixture
+def randomize(random):
+    """Gives every weight of a layer, biases and norms too, a value of its own."""
+
+    def fill(layer, scale=0.3):
+        for weight in layer.weights:
+            weight.assign(weight + scale * random(*weight.shape))
+        return layer
+
+    return fill

@@ -38,6 +38,7 @@ assert "keras_transformer" not in sys.modules
 
 
 def run(options) -> None:
+    """Trains, scores on held-out sentences, exports, and translates with the export."""
     run_directory, exports = Path(options.out) / "run", Path(options.out) / "export"
     start = time.monotonic()
     say("Training on generated English sentences and their German translations")

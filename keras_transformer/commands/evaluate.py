@@ -9,6 +9,7 @@ from keras_transformer.evaluation.scores import score_translations
 
 
 def run(options) -> None:
+    """Translates the source file and prints how near the target file the result is."""
     sources, references = read_lines(options.source), read_lines(options.target)
     if len(sources) != len(references):
         raise ValueError(

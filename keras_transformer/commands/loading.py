@@ -35,6 +35,7 @@ def load(path, options):
 
 
 def load_export(path):
+    """A function from a list of strings to a list of strings, from a SavedModel."""
     import tensorflow_text  # noqa: F401, the SavedModel holds its ops
 
     model = tf.saved_model.load(str(path))

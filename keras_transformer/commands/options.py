@@ -12,6 +12,7 @@ COMMANDS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="keras-transformer", description="Transformers for Keras 3: from text to a server."
     )

@@ -38,6 +38,7 @@ class Texts(NamedTuple):
 
 
 def run(options) -> None:
+    """Reads the text, trains, and leaves the best epoch in the run directory."""
     check_out(options)
     texts = read_texts(options)
     keras.utils.set_random_seed(options.seed)

@@ -9,6 +9,7 @@ LINES_AT_A_TIME = 512
 
 
 def run(options) -> None:
+    """Translates standard input until it ends."""
     translate = load(options.model, options)
     lines = (decode(line) for line in sys.stdin.buffer)
     while chunk := list(islice(lines, LINES_AT_A_TIME)):
