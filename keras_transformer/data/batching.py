@@ -143,8 +143,11 @@ class TokenBatches:
             )
         self.lengths = lengths[self.rows]
         self.widths = bucket_widths(self.lengths, num_buckets)
+        # No batch needs more rows than there are pairs.
+        most = -(-len(self.rows) // ROWS_MULTIPLE)
         self.heights = [
-            max(batch_tokens // width // ROWS_MULTIPLE, 1) * ROWS_MULTIPLE for width in self.widths
+            min(max(batch_tokens // width // ROWS_MULTIPLE, 1), most) * ROWS_MULTIPLE
+            for width in self.widths
         ]
         self.num_target_tokens = int((self.targets.lengths[self.rows] + 1).sum())
         self.num_batches = len(self._plan(np.random.default_rng(seed)))

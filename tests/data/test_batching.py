@@ -192,6 +192,11 @@ def test_a_pair_of_max_length_is_kept_and_a_longer_one_is_left_out_and_counted()
     assert batches.widths == [5]
 
 
+def test_few_pairs_make_a_batch_no_larger_than_they_need():
+    ((_, labels),) = batches_of(random_pairs(9), num_buckets=1, batch_tokens=4096).epoch(0)
+    assert labels.shape[0] == 16
+
+
 # Order
 
 
