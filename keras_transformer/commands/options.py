@@ -95,7 +95,7 @@ def _add_model(group) -> None:
 
 def _add_training(group) -> None:
     group.add_argument("--out", required=True, metavar="RUN", help="directory to write")
-    group.add_argument("--force", action="store_true", help="overwrite a run in RUN")
+    group.add_argument("--force", action="store_true", help="train a run in RUN anew")
     _number(group, "--epochs", positive_int, "N", 20, "passes over the text")
     group.add_argument(
         "--max-minutes",

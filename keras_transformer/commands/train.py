@@ -49,6 +49,8 @@ def run(options) -> None:
     report(texts, tokenizer, train)
     with strategy_scope(options.strategy):
         model = build_model(tokenizer, train.num_batches * options.epochs, options)
+    # The old model stays until the first epoch's replaces it; only the old curves go.
+    shutil.rmtree(Path(options.out) / "logs", ignore_errors=True)
     start = time.monotonic()
     model.fit(
         train.dataset(),
@@ -73,7 +75,6 @@ def check_out(options) -> None:
         raise ValueError(f"--out {out} holds other files; name a new or an empty directory.")
     if not options.force:
         raise ValueError(f"--out {out} holds a run already; name another, or add --force.")
-    shutil.rmtree(out)
 
 
 def read_texts(options) -> Texts:

@@ -178,6 +178,9 @@ def test_train_writes_a_run_that_translates(files, tmp_path, translate):
         "translations",
     }
     assert main(["train", *text, *options, "--out", str(out)]) == 1
+    missing = ["--source", str(tmp_path / "missing"), "--target", files[1]]
+    assert main(["train", *missing, *options, "--out", str(out), "--force"]) == 1
+    assert translate(b"a dog runs\n", str(out), "--search", "greedy")[0] == 0
     assert main(["train", *text, *options, "--out", str(out), "--force", "--epochs", "1"]) == 0
 
 
