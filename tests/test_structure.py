@@ -32,7 +32,9 @@ ORDER = {
     "data": ["special_tokens", "corpus", "tokenizer", "synthetic", "batching"],
     "layers": [
         "checks",
+        "linear",
         "masks",
+        "decoding_step",
         "positional_embedding",
         "multi_head_attention",
         "feed_forward",
@@ -42,15 +44,17 @@ ORDER = {
     ],
     "decoding": [
         "search_result",
-        "suppression",
+        "constraints",
         "length_penalty",
+        "top_k",
+        "rounds",
         "greedy_search",
         "beam_search",
     ],
-    "models": ["encoder", "decoder", "transformer"],
+    "models": ["encoder", "decoder", "ancestors", "transformer"],
     "training": ["schedules", "distribution", "losses", "metrics", "callbacks"],
     "evaluation": ["scores"],
-    "export": ["saved_model", "translator", "run_directory"],
+    "export": ["saved_model", "ctranslate2", "translator", "run_directory"],
     "commands": ["options", "loading", "translate", "evaluate", "export", "train", "demo"],
 }
 

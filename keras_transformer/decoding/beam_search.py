@@ -5,21 +5,27 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer.decoding.greedy_search import check_max_length, row_limits
-from keras_transformer.decoding.length_penalty import check_length_penalty
+from keras_transformer.decoding.constraints import apply_constraints, suppress
+from keras_transformer.decoding.greedy_search import check_max_length, row_limits, row_values
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
+from keras_transformer.decoding.rounds import no_room, search_in_rounds
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
-from keras_transformer.decoding.suppression import suppress
+from keras_transformer.decoding.top_k import top_k
 
 
 class BeamState(NamedTuple):
     """The loop variables: K hypotheses a sentence, live or finished."""
 
     position: Any  # int32 scalar, tokens so far
-    tokens: Any  # int32 (B * K,), the last of each hypothesis
+    sentences: Any  # int32 (B,), the place of each sentence in the caller's batch
+    limits: Any  # int32 (B,), the most tokens of each
+    alpha: Any  # float32 (B,), exponent of the length penalty
+    prefix: Any  # int32 (B, P), how each hypothesis must begin, padded with 0
+    tokens: Any  # int32 (B, K), the last of each hypothesis
     ids: Any  # int32 (B, K, L)
     lengths: Any  # int32 (B, K)
     log_probs: Any  # float32 (B, K); IMPOSSIBLE in a place that holds no hypothesis
+    bonus: Any  # float32 (B, K), added to the score of a finished hypothesis
     finished: Any  # bool (B, K)
     cache: Any
 
@@ -36,7 +42,11 @@ def beam_search(
     num_hypotheses=1,
     length_penalty=0.6,
     suppress_ids=(),
+    constraints=(),
+    prefix_ids=None,
+    bonus_fn=None,
     reorder_cache=None,
+    resize_cache=None,
 ):
     """Extends the K best hypotheses of each sentence at once.
 
@@ -46,6 +56,8 @@ def beam_search(
     hypotheses can still enter the `num_hypotheses` best: log-probabilities only fall, so
     `log_prob / length_penalty(max_length)` bounds what a live one can reach. With a beam of one
     this is greedy search; with a beam as wide as the space of translations it is exhaustive.
+
+    A hypothesis whose logits are not finite is dropped.
 
     Args:
         step_fn: `step_fn(token_ids, cache, position) -> (logits, cache)` with ids (B * K,) and
@@ -60,10 +72,17 @@ def beam_search(
             by default. A hypothesis that reaches it competes as it is.
         beam_size: K.
         num_hypotheses: N, how many are returned, at most K.
-        length_penalty: alpha; see `length_penalty`.
+        length_penalty: alpha, a number or floats (B,); see `length_penalty`.
         suppress_ids: tokens that are never chosen.
+        constraints: what else must not be chosen; see `decoding.constraints`.
+        prefix_ids: integers (B, P), padded with 0: every hypothesis begins so.
+        bonus_fn: `bonus_fn(cache)`, floats (B, K) of at most 0, added to the score of a
+            hypothesis that ends.
         reorder_cache: `reorder_cache(cache, rows) -> cache`, with integers (B * K,): the row each
             hypothesis continues. Gathers every tensor's first axis by default.
+        resize_cache: `resize_cache(cache, sentences, length) -> cache`: the cache of these
+            sentences, integers (b,), with room for `length` tokens. With it the search runs in
+            rounds, which is faster, but needs shapes that may change.
 
     Returns:
         A `SearchResult`.
@@ -78,83 +97,131 @@ def beam_search(
         >>> np.array(result.ids).tolist()
         [[[1, 2, 3, 0, 0]]]
     """
-    check_length_penalty(length_penalty)
     check_max_length(max_length)
     check_beam(beam_size, num_hypotheses)
     reorder_cache = reorder_cache or gather_rows
-    start_ids = ops.cast(start_ids, "int32")
-    limits = row_limits(start_ids, max_length, max_lengths)  # (B,)
-    positions = ops.arange(max_length)  # (L,)
-
-    def keep_searching(*state):
-        done = is_done(BeamState(*state), limits, num_hypotheses, length_penalty)  # (B,)
-        return ops.logical_not(ops.all(done))
+    constraints = [*([suppress(suppress_ids)] if len(suppress_ids) else []), *constraints]
 
     def step(*state):
         state = BeamState(*state)
-        logits, cache = step_fn(state.tokens, state.cache, state.position)  # (B * K, V)
-        tokens, log_probs = continuations(state, logits, suppress_ids)  # (B, K, k)
-        log_probs, rows, tokens = best_continuations(state, tokens, log_probs)
-        finished, lengths = (
-            ops.reshape(ops.take(ops.reshape(x, (-1,)), rows), ops.shape(x))
-            for x in (state.finished, state.lengths)
-        )  # (B, K)
-        ids = ops.reshape(state.ids, (-1, max_length))
-        ids = ops.reshape(ops.take(ids, rows, axis=0), ops.shape(state.ids))  # (B, K, L)
+        flat = ops.reshape(state.tokens, (-1,))
+        logits, cache = step_fn(flat, state.cache, state.position)  # (B * K, V)
+        log_probs, tokens = continuations(state, logits, constraints)  # (B, K, k)
+        log_probs, rows, tokens = best_continuations(state, log_probs, tokens)
+        finished, lengths, bonus, ids = continued(state, rows)
+        cache = reorder_cache(cache, rows)
         length = state.position + 1
         ends = ops.logical_and(tokens == end_id, log_probs > IMPOSSIBLE / 2)
-        ends = ops.logical_or(ends, ops.expand_dims(length >= limits, 1))  # (B, K)
-        return BeamState(
+        ends = ops.logical_or(ends, ops.expand_dims(length >= state.limits, 1))  # (B, K)
+        here = ops.arange(ops.shape(ids)[2]) == state.position  # (L,)
+        if bonus_fn is not None:
+            bonus = ops.where(finished, bonus, bonus_fn(cache))
+        return state._replace(
             position=length,
-            tokens=ops.reshape(tokens, (-1,)),
-            ids=ops.where(positions == state.position, ops.expand_dims(tokens, 2), ids),
+            tokens=tokens,
+            ids=ops.where(here, ops.expand_dims(tokens, 2), ids),
             lengths=ops.where(finished, lengths, length),
             log_probs=log_probs,
+            bonus=bonus,
             finished=ops.logical_or(finished, ends),
-            cache=reorder_cache(cache, rows),
+            cache=cache,
         )
 
-    state = start_state(start_ids, cache, beam_size, max_length)
-    state = BeamState(*ops.while_loop(keep_searching, step, state))
-    return best_hypotheses(state, num_hypotheses, length_penalty)
+    def done(state):
+        return is_done(state, num_hypotheses)
+
+    def result_of(state):
+        return best_hypotheses(state, num_hypotheses)
+
+    start_ids = ops.cast(start_ids, "int32")
+    state = start_state(
+        start_ids,
+        cache,
+        limits=row_limits(start_ids, max_length, max_lengths),
+        alpha=row_values(start_ids, length_penalty),
+        prefix=prefix_ids,
+        beam_size=beam_size,
+        room=max_length if resize_cache is None else no_room(start_ids),
+    )
+    if resize_cache is None:
+
+        def keep_searching(*state):
+            return ops.logical_not(ops.all(done(BeamState(*state))))
+
+        return result_of(BeamState(*ops.while_loop(keep_searching, step, state)))
+
+    def resize(state, rows, room):
+        return resized(state, rows, room, resize_cache)
+
+    return search_in_rounds(state, step, done, result_of, resize, max_length)
 
 
-def start_state(start_ids, cache, beam_size, max_length) -> BeamState:
+def start_state(start_ids, cache, *, limits, alpha, prefix, beam_size, room) -> BeamState:
     """One hypothesis of no tokens a sentence, and K - 1 free places."""
     batch_size = ops.shape(start_ids)[0]
     zeros = ops.zeros((batch_size, beam_size), "int32")
     free = ops.arange(beam_size) > 0  # (K,)
+    log_probs = ops.zeros_like(zeros, "float32") + ops.where(free, IMPOSSIBLE, 0.0)
     return BeamState(
         position=ops.convert_to_tensor(0, "int32"),
-        tokens=ops.repeat(start_ids, beam_size),
-        ids=ops.zeros((batch_size, beam_size, max_length), "int32"),
+        sentences=ops.arange(batch_size, dtype="int32"),
+        limits=limits,
+        alpha=alpha,
+        prefix=zeros[:, :0] if prefix is None else ops.cast(prefix, "int32"),
+        tokens=zeros + ops.expand_dims(start_ids, 1),
+        ids=ops.zeros((batch_size, beam_size, room), "int32"),
         lengths=zeros,
-        log_probs=ops.zeros_like(zeros, "float32") + ops.where(free, IMPOSSIBLE, 0.0),
+        log_probs=log_probs,
+        bonus=ops.zeros_like(log_probs),
         finished=ops.zeros_like(zeros, "bool"),
         cache=cache,
     )
 
 
-def continuations(state, logits, suppress_ids):
+def continuations(state, logits, constraints):
     """The best k <= K tokens after each hypothesis, and the log-probabilities they lead to.
 
-    A finished hypothesis is followed by padding, at no cost.
+    A finished hypothesis is followed by padding, at no cost; one inside its prefix by the next
+    token of that alone.
 
     Returns:
-        Tokens and log-probabilities (B, K, k).
+        Log-probabilities and tokens (B, K, k).
     """
     beam_size = state.log_probs.shape[1]
     logits = ops.cast(logits, "float32")
     k = min(beam_size, logits.shape[-1])
-    top_logits, tokens = ops.top_k(suppress(logits, suppress_ids), k)  # (B * K, k)
-    log_probs = top_logits - ops.logsumexp(logits, axis=-1, keepdims=True)
+    ids = ops.reshape(state.ids, (-1, ops.shape(state.ids)[2]))  # (B * K, L)
+    top_logits, tokens = top_k(apply_constraints(logits, constraints, ids, state.position), k)
+    if state.prefix.shape[1] != 0:
+        top_logits, tokens = force_prefix(state, logits, top_logits, tokens)
+    log_probs = top_logits - ops.logsumexp(logits, axis=-1, keepdims=True)  # (B * K, k)
+    log_probs = ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE)
     log_probs, tokens = (ops.reshape(x, (-1, beam_size, k)) for x in (log_probs, tokens))
     finished = ops.expand_dims(state.finished, 2)  # (B, K, 1)
     log_probs = ops.expand_dims(state.log_probs, 2) + ops.where(finished, 0.0, log_probs)
-    return ops.where(finished, 0, ops.cast(tokens, "int32")), log_probs
+    return log_probs, ops.where(finished, 0, tokens)
 
 
-def best_continuations(state, tokens, log_probs):
+def force_prefix(state, logits, top_logits, tokens):
+    """The next token of the prefix and no other, where there is one: (B * K, k) each."""
+    forced = prefix_token(state.prefix, state.position)  # (B,)
+    forced = ops.expand_dims(ops.repeat(forced, state.log_probs.shape[1]), 1)  # (B * K, 1)
+    first = ops.arange(tokens.shape[1]) == 0  # (k,)
+    forced_logits = ops.take_along_axis(logits, forced, axis=1)  # (B * K, 1)
+    forced_logits = ops.where(first, forced_logits, IMPOSSIBLE)  # (B * K, k)
+    return (
+        ops.where(forced > 0, forced_logits, top_logits),
+        ops.where(forced > 0, forced, tokens),
+    )
+
+
+def prefix_token(prefix, position):
+    """The token of each row's prefix at `position`, 0 after its end: int32 (B,)."""
+    here = ops.arange(ops.shape(prefix)[1]) == position  # (P,)
+    return ops.sum(ops.where(here, prefix, 0), axis=1)
+
+
+def best_continuations(state, log_probs, tokens):
     """Chooses K of the K * k continuations; a finished hypothesis stays, once.
 
     Returns:
@@ -167,28 +234,52 @@ def best_continuations(state, tokens, log_probs):
     _, chosen = ops.top_k(ops.reshape(rank, (-1, beam_size * k)), beam_size)  # (B, K)
     chosen = ops.cast(chosen, "int32")
     sentence = ops.expand_dims(ops.arange(ops.shape(chosen)[0], dtype="int32"), 1)  # (B, 1)
-    flat = ops.reshape(chosen + sentence * (beam_size * k), (-1,))  # (B * K,)
-    log_probs, tokens = (
-        ops.reshape(ops.take(ops.reshape(x, (-1,)), flat), (-1, beam_size))
-        for x in (log_probs, tokens)
-    )
+    flat = chosen + sentence * (beam_size * k)  # (B, K)
+    log_probs, tokens = (ops.take(ops.reshape(x, (-1,)), flat) for x in (log_probs, tokens))
     rows = ops.reshape(chosen // k + sentence * beam_size, (-1,))  # (B * K,)
     return log_probs, rows, tokens
 
 
-def is_done(state, limits, num_hypotheses, alpha):
+def continued(state, rows):
+    """What the rows that go on were: finished, lengths, bonus (B, K) and ids (B, K, L)."""
+    shape = ops.shape(state.ids)
+    ids = ops.take(ops.reshape(state.ids, (-1, shape[2])), rows, axis=0)  # (B * K, L)
+    old = (state.finished, state.lengths, state.bonus)
+    new = (ops.reshape(ops.take(ops.reshape(x, (-1,)), rows), (-1, x.shape[1])) for x in old)
+    return (*new, ops.reshape(ids, (-1, shape[1], shape[2])))
+
+
+def resized(state, rows, room, resize_cache) -> BeamState:
+    """The state of the sentences at `rows`, with room for `room` tokens."""
+    missing = room - ops.shape(state.ids)[2]
+    state = state._replace(ids=ops.pad(state.ids, ((0, 0), (0, 0), (0, missing))))
+    kept = {
+        field: ops.take(value, rows, axis=0)
+        for field, value in state._asdict().items()
+        if field not in ("position", "cache")
+    }
+    return state._replace(**kept, cache=resize_cache(state.cache, rows, room))
+
+
+def scores_of(state):
+    """`log_prob / length_penalty + bonus` of each hypothesis: (B, K)."""
+    penalty = penalty_of(state.lengths, ops.expand_dims(state.alpha, 1))
+    return state.log_probs / penalty + state.bonus
+
+
+def is_done(state, num_hypotheses):
     """Whether no live hypothesis of a sentence can still be among its best: bool (B,)."""
     impossible = 4 * IMPOSSIBLE
-    scores = state.log_probs / penalty_of(state.lengths, alpha)  # (B, K)
-    best, _ = ops.top_k(ops.where(state.finished, scores, impossible), num_hypotheses)
-    live, _ = ops.top_k(ops.where(state.finished, impossible, state.log_probs), 1)
-    return best[:, -1] >= live[:, 0] / penalty_of(limits, alpha)
+    scores = ops.where(state.finished, scores_of(state), impossible)
+    best, _ = ops.top_k(scores, num_hypotheses)  # (B, N)
+    live, _ = ops.top_k(ops.where(state.finished, impossible, state.log_probs), 1)  # (B, 1)
+    return best[:, -1] >= live[:, 0] / penalty_of(state.limits, state.alpha)
 
 
-def best_hypotheses(state, num_hypotheses, alpha) -> SearchResult:
+def best_hypotheses(state, num_hypotheses) -> SearchResult:
     """The finished hypotheses of each sentence, best first."""
     beam_size, max_length = state.ids.shape[1], ops.shape(state.ids)[2]
-    scores = state.log_probs / penalty_of(state.lengths, alpha)  # (B, K)
+    scores = scores_of(state)  # (B, K)
     rank = ops.where(state.finished, scores, 4 * IMPOSSIBLE)
     _, best = ops.top_k(rank, num_hypotheses)  # (B, N)
     sentence = ops.expand_dims(ops.arange(ops.shape(best)[0], dtype="int32"), 1)  # (B, 1)

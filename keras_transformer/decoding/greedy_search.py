@@ -4,16 +4,20 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer.decoding.constraints import apply_constraints, suppress
 from keras_transformer.decoding.length_penalty import check_length_penalty
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
-from keras_transformer.decoding.search_result import SearchResult
-from keras_transformer.decoding.suppression import suppress
+from keras_transformer.decoding.rounds import no_room, search_in_rounds
+from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 
 
 class GreedyState(NamedTuple):
     """The loop variables: one hypothesis a sentence."""
 
     position: Any  # int32 scalar, tokens so far
+    sentences: Any  # int32 (B,), the place of each sentence in the caller's batch
+    limits: Any  # int32 (B,), the most tokens of each
+    alpha: Any  # float32 (B,), exponent of the length penalty
     tokens: Any  # int32 (B,), the last of each hypothesis
     ids: Any  # int32 (B, L)
     lengths: Any  # int32 (B,)
@@ -32,8 +36,13 @@ def greedy_search(
     max_lengths=None,
     length_penalty=0.6,
     suppress_ids=(),
+    constraints=(),
+    choose=None,
+    resize_cache=None,
 ):
     """Extends each hypothesis by its most probable token until the end token.
+
+    A hypothesis whose logits are not finite ends there, as one that does not exist.
 
     Args:
         step_fn: `step_fn(token_ids, cache, position) -> (logits, cache)` with ids (B,) and logits
@@ -44,8 +53,13 @@ def greedy_search(
         max_length: L, the most tokens of any hypothesis; an integer, or in a TensorFlow graph an
             integer scalar.
         max_lengths: integers (B,) of at least 1, the most tokens of each; `max_length` by default.
-        length_penalty: alpha of the scores, which choose nothing here; see `length_penalty`.
+        length_penalty: alpha of the scores, a number or floats (B,), which choose nothing here;
+            see `length_penalty`.
         suppress_ids: tokens that are never chosen.
+        constraints: what else must not be chosen; see `decoding.constraints`.
+        choose: `choose(logits, position)`, the token (B,) to take of logits (B, V); the largest
+            by default, see `sampling` for another.
+        resize_cache: as in `beam_search`.
 
     Returns:
         A `SearchResult` with N = 1.
@@ -60,29 +74,25 @@ def greedy_search(
         >>> np.array(result.ids).tolist()
         [[[1, 2, 3, 0, 0]]]
     """
-    check_length_penalty(length_penalty)
     check_max_length(max_length)
-    start_ids = ops.cast(start_ids, "int32")
-    limits = row_limits(start_ids, max_length, max_lengths)  # (B,)
-    positions = ops.arange(max_length)  # (L,)
-
-    def keep_searching(*state):
-        return ops.logical_not(ops.all(GreedyState(*state).finished))
+    choose = choose or most_probable
+    constraints = [*([suppress(suppress_ids)] if len(suppress_ids) else []), *constraints]
 
     def step(*state):
         state = GreedyState(*state)
         logits, cache = step_fn(state.tokens, state.cache, state.position)  # (B, V)
         logits = ops.cast(logits, "float32")
-        allowed = suppress(logits, suppress_ids)
-        chosen = ops.cast(ops.argmax(allowed, axis=-1), "int32")  # (B,)
-        log_probs = ops.max(allowed, axis=-1) - ops.logsumexp(logits, axis=-1)
+        allowed = apply_constraints(logits, constraints, state.ids, state.position)
+        chosen = ops.cast(choose(allowed, state.position), "int32")  # (B,)
+        log_probs = log_probs_of(logits, allowed, chosen)
         here = ops.logical_and(
-            ops.expand_dims(positions == state.position, 0),
+            ops.arange(ops.shape(state.ids)[1]) == state.position,
             ops.logical_not(ops.expand_dims(state.finished, 1)),
         )  # (B, L)
         length = state.position + 1
-        ends = ops.logical_or(chosen == end_id, length >= limits)
-        return GreedyState(
+        ends = ops.logical_or(chosen == end_id, log_probs < IMPOSSIBLE / 2)
+        ends = ops.logical_or(ends, length >= state.limits)
+        return state._replace(
             position=length,
             tokens=chosen,
             ids=ops.where(here, ops.expand_dims(chosen, 1), state.ids),
@@ -92,20 +102,65 @@ def greedy_search(
             cache=cache,
         )
 
-    batch_size = ops.shape(start_ids)[0]
+    start_ids = ops.cast(start_ids, "int32")
+    room = max_length if resize_cache is None else no_room(start_ids)
     state = GreedyState(
         position=ops.convert_to_tensor(0, "int32"),
+        sentences=ops.arange(ops.shape(start_ids)[0], dtype="int32"),
+        limits=row_limits(start_ids, max_length, max_lengths),
+        alpha=row_values(start_ids, length_penalty),
         tokens=start_ids,
-        ids=ops.zeros((batch_size, max_length), "int32"),
+        ids=ops.zeros((ops.shape(start_ids)[0], room), "int32"),
         lengths=ops.zeros_like(start_ids),
         log_probs=ops.zeros_like(start_ids, "float32"),
         finished=ops.zeros_like(start_ids, "bool"),
         cache=cache,
     )
-    state = GreedyState(*ops.while_loop(keep_searching, step, state))
-    scores = state.log_probs / penalty_of(state.lengths, length_penalty)
-    fields = (state.ids, state.lengths, scores, state.log_probs)
-    return SearchResult(*(ops.expand_dims(field, 1) for field in fields))
+    if resize_cache is None:
+
+        def keep_searching(*state):
+            return ops.logical_not(ops.all(GreedyState(*state).finished))
+
+        return result_of(GreedyState(*ops.while_loop(keep_searching, step, state)))
+
+    def resize(state, rows, room):
+        missing = room - ops.shape(state.ids)[1]
+        state = state._replace(ids=ops.pad(state.ids, ((0, 0), (0, missing))))
+        kept = {
+            field: ops.take(value, rows, axis=0)
+            for field, value in state._asdict().items()
+            if field not in ("position", "cache")
+        }
+        return state._replace(**kept, cache=resize_cache(state.cache, rows, room))
+
+    return search_in_rounds(
+        state, step, lambda state: state.finished, result_of, resize, max_length
+    )
+
+
+def most_probable(logits, position):
+    """The largest logit's token."""
+    return ops.argmax(logits, axis=-1)
+
+
+def log_probs_of(logits, allowed, chosen):
+    """Log-probabilities (B,) of the chosen tokens; IMPOSSIBLE for one that is not allowed."""
+    taken = ops.take_along_axis(allowed, ops.expand_dims(chosen, 1), axis=1)[:, 0]  # (B,)
+    log_probs = taken - ops.logsumexp(logits, axis=-1)
+    return ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE)
+
+
+def result_of(state) -> SearchResult:
+    """The hypotheses as they are; a single one a sentence."""
+    exists = state.log_probs > IMPOSSIBLE / 2
+    scores = state.log_probs / penalty_of(state.lengths, state.alpha)
+    result = SearchResult(
+        ids=ops.where(ops.expand_dims(exists, 1), state.ids, 0),
+        lengths=ops.where(exists, state.lengths, 0),
+        scores=ops.where(exists, scores, IMPOSSIBLE),
+        log_probs=ops.where(exists, state.log_probs, IMPOSSIBLE),
+    )
+    return SearchResult(*(ops.expand_dims(field, 1) for field in result))
 
 
 def check_max_length(max_length) -> None:
@@ -120,3 +175,10 @@ def row_limits(start_ids, max_length, max_lengths):
     if max_lengths is None:
         return limits
     return ops.minimum(limits, ops.cast(max_lengths, "int32"))
+
+
+def row_values(start_ids, alpha):
+    """The length penalty's exponent of each sentence: float32 (B,)."""
+    if len(getattr(alpha, "shape", ())) == 0:
+        check_length_penalty(alpha)
+    return ops.zeros_like(start_ids, "float32") + ops.cast(alpha, "float32")

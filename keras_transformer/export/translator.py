@@ -16,6 +16,7 @@ from keras_transformer.data.special_tokens import (
 from keras_transformer.decoding.beam_search import beam_search, check_beam
 from keras_transformer.decoding.greedy_search import greedy_search
 from keras_transformer.decoding.length_penalty import check_length_penalty
+from keras_transformer.decoding.rounds import no_room
 from keras_transformer.export.saved_model import export_saved_model
 from keras_transformer.layers.checks import check_choice, check_positive_int
 
@@ -147,7 +148,10 @@ class Translator(tf.Module):
         arguments = {
             "step_fn": self.model.decode_step,
             "start_ids": tf.fill([tf.shape(source_ids)[0]], START_ID),
-            "cache": self.model.init_cache(source_ids, max_length=max_length, beam_size=beam_size),
+            "cache": self.model.init_cache(
+                source_ids, max_length=no_room(source_ids), beam_size=beam_size
+            ),
+            "resize_cache": self.model.resize_cache,
             "end_id": END_ID,
             "max_length": max_length,
             "max_lengths": limits,

@@ -33,6 +33,8 @@ class DecoderLayer(keras.layers.Layer):
             keys each query may attend to.
         cache: a dict from `init_cache` or the last call.
         position: with `cache`, the index of the first query among the cached keys.
+        query_weights: with `cache`, the cross-attention's `query_weights`, to use instead of
+            cutting them out anew.
         return_attention_scores: whether the attention weights are returned, too.
         training: whether dropout is applied.
 
@@ -109,6 +111,7 @@ class DecoderLayer(keras.layers.Layer):
         attention_mask=None,
         cache=None,
         position=None,
+        query_weights=None,
         return_attention_scores=False,
         training=None,
     ):
@@ -128,6 +131,7 @@ class DecoderLayer(keras.layers.Layer):
             encoder_output,
             attention_mask=source_padding_mask,
             cache=cross_cache,
+            query_weights=query_weights,
             return_attention_scores=True,
             training=training,
         )

@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer.layers.checks import check_positive_int, check_rate
+from keras_transformer.layers.linear import Linear
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -39,10 +40,8 @@ class FeedForward(keras.layers.Layer):
         self.d_ff = check_positive_int("d_ff", d_ff)
         self.dropout = check_rate("dropout", dropout)
         self.activation = keras.activations.get(activation)
-        self.inner = keras.layers.Dense(
-            d_ff, activation=self.activation, name="inner", dtype=self.dtype_policy
-        )
-        self.outer = keras.layers.Dense(d_model, name="outer", dtype=self.dtype_policy)
+        self.inner = Linear(d_ff, activation=self.activation, name="inner", dtype=self.dtype_policy)
+        self.outer = Linear(d_model, name="outer", dtype=self.dtype_policy)
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape):

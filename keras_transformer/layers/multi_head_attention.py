@@ -4,6 +4,12 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.checks import check_heads, check_rate
+from keras_transformer.layers.decoding_step import (
+    merge_heads_of_step,
+    split_heads_of_step,
+    write_cache,
+)
+from keras_transformer.layers.linear import Linear, linear
 from keras_transformer.layers.masks import causal_mask, combine_masks
 
 # Large enough to vanish in a softmax, finite so that a row of nothing but masked keys stays so.
@@ -77,6 +83,8 @@ class MultiHeadAttention(keras.layers.Layer):
             `position`, and the mask must hide what is not yet written; `use_causal_mask` does.
             Without `position`, the queries attend to the cache as it is.
         position: the index of the first query among the cached keys.
+        query_weights: with such a cache, what `query_weights` returns, to use instead of cutting
+            it out anew.
         return_attention_scores: whether the weights are returned, too.
         training: whether dropout is applied.
 
@@ -101,7 +109,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.head_dim = d_model // num_heads
         self.dropout = check_rate("dropout", dropout)
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.output_projection = keras.layers.Dense(
+        self.output_projection = Linear(
             d_model, name="output_projection", dtype=self.dtype_policy
         )
 
@@ -130,14 +138,18 @@ class MultiHeadAttention(keras.layers.Layer):
         use_causal_mask=False,
         cache=None,
         position=None,
+        query_weights=None,
         return_attention_scores=False,
         training=None,
     ):
-        if cache is not None and position is None:
-            (query,), (key, value) = self._project(query, 0, 1), cache
+        is_step = cache is not None
+        if is_step and position is None:
+            kernel, bias = query_weights or self.query_weights()
+            query = linear(ops.cast(query, self.compute_dtype), kernel, bias)  # (B, T, D)
+            (query,), (key, value) = split_heads_of_step(query, 1, self.num_heads), cache
         else:
-            query, key, value = self._project_all(query, value, key)  # (B, H, T|S, D/H)
-        if cache is not None and position is not None:
+            query, key, value = self._project_all(query, value, key, is_step)  # (B, H, T|S, D/H)
+        if is_step and position is not None:
             key, value = cache = write_cache(cache, key, value, position)  # (B, H, L, D/H)
         if use_causal_mask:
             lengths = ops.shape(query)[2], ops.shape(key)[2]
@@ -152,7 +164,8 @@ class MultiHeadAttention(keras.layers.Layer):
             attention_mask,
             dropout=lambda weights: self.dropout_layer(weights, training=training),
         )  # (B, H, T, D/H), (B, H, T, S)
-        output = self.output_projection(merge_heads(heads))  # (B, T, D)
+        merge = merge_heads_of_step if is_step else merge_heads
+        output = self.output_projection(merge(heads))  # (B, T, D)
         extras = ([weights] if return_attention_scores else []) + ([cache] if cache else [])
         return (output, *extras) if extras else output
 
@@ -165,26 +178,30 @@ class MultiHeadAttention(keras.layers.Layer):
         """The keys and values of `value` (B, S, D): a pair of tensors (B, H, S, D/H)."""
         return tuple(self._project(value, 1, 3))
 
-    def _project_all(self, query, value, key):
+    def query_weights(self):
+        """The kernel (D, D) and the bias (D,) of the queries, in the compute dtype."""
+        kernel, bias = (ops.cast(w, self.compute_dtype) for w in (self.kernel, self.bias))
+        return kernel[:, : self.d_model], bias[: self.d_model]
+
+    def _project_all(self, query, value, key, is_step):
         if value is None and key is None:
-            return self._project(query, 0, 3)
+            return self._project(query, 0, 3, is_step)
         value = query if value is None else value
         if key is None:
-            return (*self._project(query, 0, 1), *self._project(value, 1, 3))
+            return (*self._project(query, 0, 1, is_step), *self._project(value, 1, 3, is_step))
         parts = zip((query, key, value), range(3), strict=True)
-        return tuple(self._project(x, i, i + 1)[0] for x, i in parts)
+        return tuple(self._project(x, i, i + 1, is_step)[0] for x, i in parts)
 
-    def _project(self, x, first, last):
-        """Projections `first` to `last` of (query, key, value), split into heads."""
+    def _project(self, x, first, last, is_step=False):
+        """Projections `first` to `last` of (query, key, value): each (B, H, T, D/H)."""
         parts = last - first
         columns = slice(first * self.d_model, last * self.d_model)
         kernel, bias = (ops.cast(w, self.compute_dtype) for w in (self.kernel, self.bias))
         if parts < 3:
             kernel, bias = kernel[:, columns], bias[columns]
-        x = ops.matmul(ops.cast(x, self.compute_dtype), kernel) + bias  # (B, T, parts * D)
-        batch_size, length = ops.shape(x)[0], ops.shape(x)[1]
-        x = ops.reshape(x, (batch_size, length, parts, self.num_heads, self.head_dim))
-        return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)  # parts of (B, H, T, D/H)
+        x = linear(ops.cast(x, self.compute_dtype), kernel, bias)  # (B, T, parts * D)
+        split = split_heads_of_step if is_step else split_heads
+        return split(x, parts, self.num_heads)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return tuple(query_shape)
@@ -198,22 +215,14 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
 
+def split_heads(x, parts, num_heads):
+    """(B, T, parts * D) to a list of `parts` tensors (B, H, T, D/H)."""
+    head_dim = x.shape[-1] // (parts * num_heads)
+    x = ops.reshape(x, (*ops.shape(x)[:2], parts, num_heads, head_dim))
+    return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)
+
+
 def merge_heads(x):
     """(B, H, T, D/H) to (B, T, D): the "Concat" of the paper's section 3.2.2."""
     batch_size, num_heads, length, head_dim = ops.shape(x)
     return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch_size, length, num_heads * head_dim))
-
-
-def write_cache(cache, key, value, position):
-    """A cache with `key` and `value` (B, H, T, D/H) at `position`; the old one is unchanged.
-
-    Not by `ops.slice_update`: on TensorFlow that is an XLA op, which TensorFlow Serving refuses.
-    """
-    length = ops.shape(key)[2]
-    offset = ops.arange(ops.shape(cache[0])[2]) - position  # (L,)
-    here = ops.expand_dims(ops.logical_and(offset >= 0, offset < length), 1)  # (L, 1)
-    offset = ops.clip(offset, 0, length - 1)
-    return tuple(
-        ops.where(here, ops.take(new, offset, axis=2), old)  # (B, H, L, D/H)
-        for old, new in zip(cache, (key, value), strict=True)
-    )

@@ -29,6 +29,8 @@ class Decoder(keras.layers.Layer):
         attention_mask: boolean, broadcastable to (B, T, L), replaces the causal mask.
         cache: a list of one cache a layer, from `init_cache` or the last call.
         position: with `cache`, the index of the first query among the cached keys.
+        query_weights: with `cache`, a list of `MultiHeadAttention.query_weights` of each layer's
+            cross-attention, to use instead of cutting them out anew.
         return_attention_scores: whether the attention weights are returned, too.
         training: whether dropout is applied.
 
@@ -98,11 +100,14 @@ class Decoder(keras.layers.Layer):
         attention_mask=None,
         cache=None,
         position=None,
+        query_weights=None,
         return_attention_scores=False,
         training=None,
     ):
         scores, new_cache = [], []
-        for layer, layer_cache in zip(self.layers, cache or [None] * self.num_layers, strict=True):
+        none = [None] * self.num_layers
+        parts = zip(self.layers, cache or none, query_weights or none, strict=True)
+        for layer, layer_cache, layer_query_weights in parts:
             x, layer_scores, *rest = layer(
                 x,
                 encoder_output,
@@ -111,6 +116,7 @@ class Decoder(keras.layers.Layer):
                 attention_mask=attention_mask,
                 cache=layer_cache,
                 position=position,
+                query_weights=layer_query_weights,
                 return_attention_scores=True,
                 training=training,
             )  # (B, T, D)

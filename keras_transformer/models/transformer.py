@@ -5,8 +5,10 @@ from keras import ops
 
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.layers.checks import check_choice, check_positive_int
+from keras_transformer.layers.linear import Linear
 from keras_transformer.layers.masks import padding_mask
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
+from keras_transformer.models.ancestors import extend_ancestors
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.encoder import Encoder
 
@@ -115,7 +117,7 @@ class Transformer(keras.Model):
         self.decoder = Decoder(**stack, name="decoder")
         self.output_projection = None
         if tied_embeddings in ("source_target", "none"):
-            self.output_projection = keras.layers.Dense(
+            self.output_projection = Linear(
                 self.target_vocab_size, use_bias=False, name="output_projection", dtype=policy
             )
         self.build()
@@ -159,28 +161,46 @@ class Transformer(keras.Model):
             return self.target_embedding.logits(x)
         return ops.cast(self.output_projection(x), "float32")
 
-    def init_cache(self, source_ids, *, max_length, beam_size=1):
+    def decoding_weights(self):
+        """What every step of a search multiplies with, laid out for it, once a search.
+
+        Returns:
+            A dict: "output_kernel" (D, V), and "queries", a pair of the kernel (D, D) and the bias
+            (D,) of each layer's cross-attention queries.
+        """
+        if self.output_projection is None:
+            kernel = ops.transpose(self.target_embedding.embeddings)
+        else:
+            kernel = self.output_projection.kernel
+        queries = [layer.cross_attention.query_weights() for layer in self.decoder.layers]
+        kernel = ops.cast(kernel, self.compute_dtype)  # (D, V)
+        return {"output_kernel": kernel, "queries": queries}
+
+    def init_cache(self, source_ids, *, max_length, beam_size=1, weights=None):
         """Encodes the source once and makes room for the target.
 
-        The keys and values of all beams of a sentence lie side by side, position by position. A
-        beam finds its own among them by `ancestors`: the beam that wrote each earlier position.
-        So a search that reorders its beams moves that small table and no keys.
+        The keys and values of all beams of a sentence lie side by side, position by position; see
+        `extend_ancestors`.
 
         Args:
             source_ids: integers (B, S), padded with 0.
             max_length: L, the largest number of target tokens.
             beam_size: K, the number of hypotheses of a sentence.
+            weights: from `decoding_weights`, which is called by default.
 
         Returns:
             A dict: "layers", from `Decoder.init_cache`; "source_padding_mask" (B, S); "ancestors"
-            (B, K, L), int32.
+            (B, K, L), int32; "coverage" (B, K, S), how much attention each source token has had;
+            "weights".
         """
         encoder_output = self.encode(source_ids, training=False)  # (B, S, D)
-        batch_size = ops.shape(source_ids)[0]
+        batch_size, source_length = ops.shape(source_ids)
         return {
             "layers": self.decoder.init_cache(encoder_output, batch_size, max_length * beam_size),
             "source_padding_mask": padding_mask(source_ids, PAD_ID),
             "ancestors": ops.zeros((batch_size, beam_size, max_length), "int32"),
+            "coverage": ops.zeros((batch_size, beam_size, source_length), "float32"),
+            "weights": self.decoding_weights() if weights is None else weights,
         }
 
     def decode_step(self, token_ids, cache, position):
@@ -189,27 +209,34 @@ class Transformer(keras.Model):
         Args:
             token_ids: integers (B * K,), the last token of each hypothesis, a sentence's K
                 hypotheses side by side.
-            cache: from `init_cache`, `reorder_cache` or the last step.
+            cache: from `init_cache`, `reorder_cache`, `resize_cache` or the last step.
             position: integer scalar, the number of earlier steps.
 
         Returns:
             Logits (B * K, V), float32, and the new cache.
         """
-        batch_size, _, max_length = ops.shape(cache["ancestors"])
         beam_size = cache["ancestors"].shape[1]
         ancestors, attention_mask = extend_ancestors(cache["ancestors"], position)
         x = self.target_embedding(ops.expand_dims(token_ids, 1), position=position, training=False)
-        x = ops.reshape(x, (batch_size, beam_size, x.shape[-1]))  # (B, K, D)
-        x, layers = self.decoder(
-            x,
+        d_model = x.shape[-1]
+        x, scores, layers = self.decoder(
+            ops.reshape(x, (-1, beam_size, d_model)),
             attention_mask=attention_mask,
             source_padding_mask=cache["source_padding_mask"],
             cache=cache["layers"],
             position=position * beam_size,
+            query_weights=cache["weights"]["queries"],
+            return_attention_scores=True,
             training=False,
         )  # (B, K, D)
-        logits = self.logits(ops.reshape(x, (batch_size * beam_size, x.shape[-1])))  # (B*K, V)
-        return logits, {**cache, "layers": layers, "ancestors": ancestors}
+        attention = ops.mean(scores[-1]["cross"], axis=1)  # (B, K, S)
+        logits = ops.matmul(ops.reshape(x, (-1, d_model)), cache["weights"]["output_kernel"])
+        return ops.cast(logits, "float32"), {
+            **cache,
+            "layers": layers,
+            "ancestors": ancestors,
+            "coverage": cache["coverage"] + attention,
+        }  # (B * K, V)
 
     def reorder_cache(self, cache, rows):
         """The cache after each hypothesis has been replaced by a continuation of another.
@@ -221,10 +248,49 @@ class Transformer(keras.Model):
         Returns:
             The new cache.
         """
-        shape = ops.shape(cache["ancestors"])
-        ancestors = ops.reshape(cache["ancestors"], (-1, shape[2]))  # (B * K, L)
-        ancestors = ops.reshape(ops.take(ancestors, rows, axis=0), shape)  # (B, K, L)
-        return {**cache, "ancestors": ancestors}
+
+        def gather(x):
+            shape = (-1, x.shape[1], ops.shape(x)[2])
+            return ops.reshape(ops.take(ops.reshape(x, (-1, shape[2])), rows, axis=0), shape)
+
+        return {
+            **cache,
+            "ancestors": gather(cache["ancestors"]),
+            "coverage": gather(cache["coverage"]),
+        }
+
+    def resize_cache(self, cache, sentences, max_length):
+        """The cache of some sentences, with room for more tokens.
+
+        Args:
+            cache: from `init_cache` or `decode_step`.
+            sentences: integers (b,), those that are kept.
+            max_length: at least the room there is.
+
+        Returns:
+            The new cache.
+        """
+        beam_size, room = cache["ancestors"].shape[1], ops.shape(cache["ancestors"])[2]
+        more = max_length - room
+
+        def grow(x, axis, more):
+            widths = [(0, 0)] * len(x.shape)
+            widths[axis] = (0, more)
+            return ops.pad(ops.take(x, sentences, axis=0), widths)
+
+        def resize_layer(layer):
+            return {
+                "self": tuple(grow(x, 2, more * beam_size) for x in layer["self"]),
+                "cross": tuple(ops.take(x, sentences, axis=0) for x in layer["cross"]),
+            }
+
+        return {
+            **cache,
+            "layers": [resize_layer(layer) for layer in cache["layers"]],
+            "source_padding_mask": ops.take(cache["source_padding_mask"], sentences, axis=0),
+            "ancestors": grow(cache["ancestors"], 2, more),
+            "coverage": ops.take(cache["coverage"], sentences, axis=0),
+        }
 
     def _check_tying(self):
         same_vocabulary = self.tied_embeddings in ("all", "source_target")
@@ -248,26 +314,3 @@ class Transformer(keras.Model):
             "max_length": self.source_embedding.max_length,
         }
         return {**stack, **own, **super().get_config()}
-
-
-def extend_ancestors(ancestors, position):
-    """Enters each beam as the writer of its own `position`; which cached keys it then sees.
-
-    Args:
-        ancestors: int32 (B, K, L).
-        position: integer scalar.
-
-    Returns:
-        The new table (B, K, L) and the attention mask (B, K, L * K), True where beam k descends
-        from the beam that wrote the key.
-    """
-    batch_size, _, max_length = ops.shape(ancestors)
-    beam_size = ancestors.shape[1]
-    beams = ops.arange(beam_size, dtype="int32")  # (K,)
-    positions = ops.arange(max_length)  # (L,)
-    own = ops.reshape(beams, (1, beam_size, 1))
-    ancestors = ops.where(positions == position, own, ancestors)  # (B, K, L)
-    mask = ops.logical_and(
-        ops.expand_dims(ancestors, 3) == beams, ops.expand_dims(positions <= position, 1)
-    )  # (B, K, L, K)
-    return ancestors, ops.reshape(mask, (batch_size, beam_size, max_length * beam_size))

@@ -1,0 +1,83 @@
+"""Searching in rounds, between which a batch shrinks and its cache grows."""
+
+from keras import ops
+
+from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
+
+# The first round has room for this many tokens; later ones for a quarter of what there is.
+SHORTEST_ROUND = 16
+
+
+def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> SearchResult:
+    """Runs `step` until every sentence is done, and drops those that are.
+
+    Within a round all shapes stay. A round ends when its room is full or half its sentences are
+    done; then results are kept, the sentences that are not done go on, and the room grows. So a
+    long sentence does not make the short ones beside it wait, and a step costs what its own length
+    needs. Shapes change between rounds: not for a backend that compiles.
+
+    Args:
+        state: named tuple with `position` (a scalar), `sentences` (B,), and whatever `step` needs.
+        step: `step(*state) -> state`.
+        is_done: `is_done(state)`, bool (B,).
+        result_of: `result_of(state)`, a `SearchResult` of the sentences in the state.
+        resize: `resize(state, rows, room)`, the state of these rows with room for that many tokens.
+        max_length: L, integer scalar.
+
+    Returns:
+        A `SearchResult` in the order of the first state's sentences.
+    """
+    kind = type(state)
+
+    def any_left(results, state):
+        return ops.shape(state[kind._fields.index("sentences")])[0] > 0
+
+    def search_round(results, state):
+        state = kind(*state)
+        size = ops.shape(state.sentences)[0]
+        room = next_room(state.position, max_length)
+        state = resize(state, ops.arange(size), room)
+
+        def keep_going(*state):
+            state = kind(*state)
+            live = ops.sum(ops.cast(ops.logical_not(is_done(state)), "int32"))
+            # Strictly more than half, so that a single sentence ends its round when it is done.
+            return ops.logical_and(2 * live > size, state.position < room)
+
+        state = kind(*ops.while_loop(keep_going, step, state))
+        results = write_results(results, state.sentences, result_of(state), max_length)
+        (rows,) = ops.nonzero(ops.logical_not(is_done(state)))
+        return results, tuple(resize(state, ops.cast(rows, "int32"), room))
+
+    batch_size = ops.shape(state.sentences)[0]
+    results = no_results(batch_size, result_of(state), max_length)
+    results, _ = ops.while_loop(any_left, search_round, (results, tuple(state)))
+    return SearchResult(*results)
+
+
+def no_room(start_ids):
+    """0 tokens, but in a graph as a tensor: a number would fix the shape that rounds change."""
+    return ops.shape(start_ids)[0] * 0
+
+
+def next_room(position, max_length):
+    """Room for the tokens so far and a quarter more."""
+    return ops.minimum(position + ops.maximum(SHORTEST_ROUND, position // 4), max_length)
+
+
+def no_results(batch_size, like, max_length):
+    """What `write_results` fills; `like` is a result whose number of hypotheses is taken."""
+    count = like.lengths.shape[1]
+    lengths = ops.zeros((batch_size, count), "int32")
+    scores = ops.zeros((batch_size, count), "float32") + IMPOSSIBLE
+    return ops.zeros((batch_size, count, max_length), "int32"), lengths, scores, scores
+
+
+def write_results(results, sentences, new, max_length):
+    """`results` with those of `sentences` replaced by `new`."""
+    missing = max_length - ops.shape(new.ids)[2]
+    new = new._replace(ids=ops.pad(new.ids, ((0, 0), (0, 0), (0, missing))))
+    rows = ops.expand_dims(sentences, 1)  # (b, 1)
+    return tuple(
+        ops.scatter_update(old, rows, value) for old, value in zip(results, new, strict=True)
+    )

@@ -1,0 +1,129 @@
+"""Every op of an exported SavedModel is one that TensorFlow Serving has."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+import tensorflow_text
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_transformer import Translator
+
+# What TensorFlow Serving 2.17 to 2.19 link of tensorflow-text: version 2.12.1. A newer text op
+# fails there as "Op type not registered", some only when a request runs it.
+TEXT_OPS = {
+    "SentencepieceOp",
+    "SentencepieceTokenizeOp",
+    "SentencepieceDetokenizeOp",
+    "NormalizeUTF8",
+    "FastWordpieceTokenizeWithOffsets",
+    "TFText>FastWordpieceDetokenize",
+}
+
+# Ops that call Python, need XLA, write to the server's log, or draw from a hidden random state.
+FORBIDDEN = re.compile("Xla|.*PyFunc|Print|Rng|NonDeterministic|Stateful(?!PartitionedCall)")
+
+
+def core_ops() -> set[str]:
+    """TensorFlow's own ops, without the forbidden ones."""
+    names = {name for name in dir(tf.raw_ops) if not name.startswith("_")}
+    return {name for name in names if not FORBIDDEN.match(name) and not _has_hidden_seed(name)}
+
+
+def _has_hidden_seed(name) -> bool:
+    """Stateful random ops take `seed` and `seed2`, stateless ones one tensor `seed`."""
+    return "seed2" in inspect.signature(getattr(tf.raw_ops, name)).parameters
+
+
+def refused(path) -> set[str]:
+    """The ops of all graphs and functions that are not on the list, and functions for XLA."""
+    saved_model = saved_model_pb2.SavedModel()
+    saved_model.ParseFromString((Path(path) / "saved_model.pb").read_bytes())
+    ops, compiled = set(), set()
+    for meta_graph in saved_model.meta_graphs:
+        graph = meta_graph.graph_def
+        for function in graph.library.function:
+            if function.attr["_XlaMustCompile"].b:
+                compiled.add("jit_compile")
+        for nodes in [graph.node, *(function.node_def for function in graph.library.function)]:
+            ops |= {node.op for node in nodes}
+            compiled |= {"jit_compile" for node in nodes if node.attr["_XlaMustCompile"].b}
+    assert "Placeholder" in ops, "no ops were read"
+    return (ops - core_ops() - TEXT_OPS) | compiled
+
+
+def save(function, directory):
+    """A SavedModel of a function from floats to floats; its path."""
+    module = tf.Module()
+    module.weight = tf.Variable(2.0)
+    specification = tf.TensorSpec([None], tf.float32, name="x")
+    module.serving_default = tf.function(
+        lambda x: {"y": function(x) * module.weight}, input_signature=[specification]
+    )
+    tf.saved_model.save(module, str(directory), {"serving_default": module.serving_default})
+    return directory
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_an_export_has_only_ops_that_the_server_has(search, trained, tokenizer, tmp_path):
+    assert not refused(Translator(trained, tokenizer, search=search).export(tmp_path / "model"))
+
+
+def test_core_ops_are_those_without_tensorflow_text():
+    assert not core_ops() & TEXT_OPS
+
+
+def python(x):
+    return tf.ensure_shape(tf.py_function(lambda y: y, [x], tf.float32), [None])
+
+
+def numpy(x):
+    return tf.ensure_shape(tf.numpy_function(lambda y: y, [x], tf.float32), [None])
+
+
+def xla_op(x):
+    return tf.raw_ops.XlaConcatND(inputs=[x], num_concats=[1])
+
+
+def printing(x):
+    tf.print("texts", x)
+    return x
+
+
+def unseeded(x):
+    return x + tf.random.uniform(tf.shape(x))
+
+
+def nondeterministic(x):
+    return x + tf.cast(tf.raw_ops.NonDeterministicInts(shape=[1]), tf.float32)
+
+
+def newer_text_op(x):
+    rows = tf.RaggedTensor.from_tensor(x[:, tf.newaxis])
+    return tensorflow_text.RoundRobinTrimmer(1).trim([rows])[0].values
+
+
+REFUSED = {
+    python: "EagerPyFunc",
+    numpy: "PyFunc",
+    xla_op: "XlaConcatND",
+    printing: "PrintV2",
+    unseeded: "RandomUniform",
+    nondeterministic: "NonDeterministicInts",
+    newer_text_op: "TFText>RoundRobinTrim",
+    tf.function(lambda x: x + 1.0, jit_compile=True): "jit_compile",
+}
+
+
+@pytest.mark.parametrize(("function", "op"), REFUSED.items(), ids=REFUSED.values())
+def test_what_the_server_cannot_run_is_refused(function, op, tmp_path):
+    assert refused(save(function, tmp_path)) == {op}
+
+
+def test_a_stateless_random_op_is_no_hidden_state(tmp_path):
+    def seeded(x):
+        return x + tf.random.stateless_uniform(tf.shape(x), seed=[1, 2])
+
+    assert not refused(save(seeded, tmp_path))
