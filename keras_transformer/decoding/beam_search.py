@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer.decoding.constraints import apply_constraints, suppress
+from keras_transformer.decoding.constraints import forbidden_mask, forbidden_tokens
 from keras_transformer.decoding.greedy_search import check_max_length, row_limits, row_values
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
+from keras_transformer.decoding.prefix import force_prefix
 from keras_transformer.decoding.rounds import no_room, search_in_rounds
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
-from keras_transformer.decoding.top_k import top_k
+from keras_transformer.decoding.top_k import allowed_top_k, log_sum_exp
 
 
 class BeamState(NamedTuple):
@@ -42,6 +43,7 @@ def beam_search(
     num_hypotheses=1,
     length_penalty=0.6,
     suppress_ids=(),
+    min_length=0,
     constraints=(),
     prefix_ids=None,
     bonus_fn=None,
@@ -74,6 +76,7 @@ def beam_search(
         num_hypotheses: N, how many are returned, at most K.
         length_penalty: alpha, a number or floats (B,); see `length_penalty`.
         suppress_ids: tokens that are never chosen.
+        min_length: the fewest tokens of a hypothesis, the end token included.
         constraints: what else must not be chosen; see `decoding.constraints`.
         prefix_ids: integers (B, P), padded with 0: every hypothesis begins so.
         bonus_fn: `bonus_fn(cache)`, floats (B, K) of at most 0, added to the score of a
@@ -100,13 +103,17 @@ def beam_search(
     check_max_length(max_length)
     check_beam(beam_size, num_hypotheses)
     reorder_cache = reorder_cache or gather_rows
-    constraints = [*([suppress(suppress_ids)] if len(suppress_ids) else []), *constraints]
-
     def step(*state):
         state = BeamState(*state)
         flat = ops.reshape(state.tokens, (-1,))
         logits, cache = step_fn(flat, state.cache, state.position)  # (B * K, V)
-        log_probs, tokens = continuations(state, logits, constraints)  # (B, K, k)
+        logits = ops.cast(logits, "float32")
+        k = min(beam_size, logits.shape[-1])
+        ids = ops.reshape(state.ids, (-1, ops.shape(state.ids)[2]))  # (B * K, L)
+        mask = forbidden_mask(constraints, suppress_ids, ids, state.position, logits.shape[-1])
+        tokens = forbidden_tokens(suppress_ids, min_length, end_id, state.position)
+        candidates = allowed_top_k(logits, k, mask, tokens)  # (B * K, k) each
+        log_probs, tokens = continuations(state, logits, *candidates)  # (B, K, k)
         log_probs, rows, tokens = best_continuations(state, log_probs, tokens)
         finished, lengths, bonus, ids = continued(state, rows)
         cache = reorder_cache(cache, rows)
@@ -178,47 +185,32 @@ def start_state(start_ids, cache, *, limits, alpha, prefix, beam_size, room) -> 
     )
 
 
-def continuations(state, logits, constraints):
-    """The best k <= K tokens after each hypothesis, and the log-probabilities they lead to.
+def continuations(state, logits, top_logits, tokens):
+    """The log-probabilities that each hypothesis has with its best k <= K continuations.
 
     A finished hypothesis is followed by padding, at no cost; one inside its prefix by the next
     token of that alone.
 
+    Args:
+        state: `BeamState`.
+        logits: tensor (B * K, V).
+        top_logits: tensor (B * K, k), the largest that may be chosen.
+        tokens: int32 (B * K, k), whose they are.
+
     Returns:
         Log-probabilities and tokens (B, K, k).
     """
-    beam_size = state.log_probs.shape[1]
-    logits = ops.cast(logits, "float32")
-    k = min(beam_size, logits.shape[-1])
-    ids = ops.reshape(state.ids, (-1, ops.shape(state.ids)[2]))  # (B * K, L)
-    top_logits, tokens = top_k(apply_constraints(logits, constraints, ids, state.position), k)
-    if state.prefix.shape[1] != 0:
-        top_logits, tokens = force_prefix(state, logits, top_logits, tokens)
-    log_probs = top_logits - ops.logsumexp(logits, axis=-1, keepdims=True)  # (B * K, k)
+    beam_size, k = state.log_probs.shape[1], tokens.shape[1]
+    prefix = state.prefix
+    if prefix.shape[1] != 0:
+        prefix = ops.repeat(prefix, beam_size, axis=0)  # (B * K, P)
+    top_logits, tokens = force_prefix(prefix, state.position, logits, top_logits, tokens)
+    log_probs = top_logits - log_sum_exp(logits)  # (B * K, k)
     log_probs = ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE)
     log_probs, tokens = (ops.reshape(x, (-1, beam_size, k)) for x in (log_probs, tokens))
     finished = ops.expand_dims(state.finished, 2)  # (B, K, 1)
     log_probs = ops.expand_dims(state.log_probs, 2) + ops.where(finished, 0.0, log_probs)
     return log_probs, ops.where(finished, 0, tokens)
-
-
-def force_prefix(state, logits, top_logits, tokens):
-    """The next token of the prefix and no other, where there is one: (B * K, k) each."""
-    forced = prefix_token(state.prefix, state.position)  # (B,)
-    forced = ops.expand_dims(ops.repeat(forced, state.log_probs.shape[1]), 1)  # (B * K, 1)
-    first = ops.arange(tokens.shape[1]) == 0  # (k,)
-    forced_logits = ops.take_along_axis(logits, forced, axis=1)  # (B * K, 1)
-    forced_logits = ops.where(first, forced_logits, IMPOSSIBLE)  # (B * K, k)
-    return (
-        ops.where(forced > 0, forced_logits, top_logits),
-        ops.where(forced > 0, forced, tokens),
-    )
-
-
-def prefix_token(prefix, position):
-    """The token of each row's prefix at `position`, 0 after its end: int32 (B,)."""
-    here = ops.arange(ops.shape(prefix)[1]) == position  # (P,)
-    return ops.sum(ops.where(here, prefix, 0), axis=1)
 
 
 def best_continuations(state, log_probs, tokens):

@@ -9,25 +9,8 @@ its scores stay those of the model.
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding.search_result import IMPOSSIBLE
-
-
-def suppress(ids):
-    """The constraint that `ids` never appear."""
-
-    def constraint(_, position, vocab_size):
-        return token_set(ids, vocab_size)
-
-    return constraint
-
-
-def minimum_length(length, end_id):
-    """The constraint that a hypothesis has `length` tokens at least, its end token included."""
-
-    def constraint(_, position, vocab_size):
-        return ops.logical_and(token_set([end_id], vocab_size), position + 1 < length)
-
-    return constraint
+# More tokens than this are masked.
+FEW = 8
 
 
 def no_repeat_ngram(size):
@@ -58,20 +41,23 @@ def no_repeat_ngram(size):
     return constraint
 
 
-def token_set(ids, vocab_size) -> np.ndarray:
-    """Boolean array (V,), True at `ids`."""
-    members = np.zeros(vocab_size, "bool")
-    members[list(ids)] = True
-    return members
+def forbidden_mask(constraints, suppress_ids, ids, position, vocab_size):
+    """What constraints and many suppressed tokens forbid: boolean (V,) or (R, V), or None."""
+    masks = [constraint(ids, position, vocab_size) for constraint in constraints]
+    if len(suppress_ids) > FEW:
+        members = np.zeros(vocab_size, "bool")
+        members[list(suppress_ids)] = True
+        masks.append(members)
+    forbidden = None
+    for mask in masks:
+        forbidden = mask if forbidden is None else ops.logical_or(forbidden, mask)
+    return forbidden
 
 
-def apply_constraints(logits, constraints, ids, position):
-    """Logits (R, V) with every forbidden token out of reach."""
-    if not constraints:
-        return logits
-    masks = [constraint(ids, position, logits.shape[-1]) for constraint in constraints]
-    masks.sort(key=lambda mask: len(mask.shape))  # those of one row first, which are cheap to join
-    forbidden = masks[0]
-    for mask in masks[1:]:
-        forbidden = ops.logical_or(forbidden, mask)
-    return ops.where(forbidden, IMPOSSIBLE, logits)
+def forbidden_tokens(suppress_ids, min_length, end_id, position):
+    """Pairs of a token and whether it is forbidden now, for those that are few.
+
+    A few tokens are quicker struck from the list of candidates than masked in every row of logits.
+    """
+    pairs = [(token, True) for token in suppress_ids if len(suppress_ids) <= FEW]
+    return pairs + ([(end_id, position + 1 < min_length)] if min_length > 1 else [])

@@ -4,11 +4,13 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.constraints import apply_constraints, suppress
+from keras_transformer.decoding.constraints import forbidden_mask, forbidden_tokens
 from keras_transformer.decoding.length_penalty import check_length_penalty
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
+from keras_transformer.decoding.prefix import force_prefix
 from keras_transformer.decoding.rounds import no_room, search_in_rounds
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
+from keras_transformer.decoding.top_k import allowed_top_k, log_sum_exp
 
 
 class GreedyState(NamedTuple):
@@ -18,6 +20,7 @@ class GreedyState(NamedTuple):
     sentences: Any  # int32 (B,), the place of each sentence in the caller's batch
     limits: Any  # int32 (B,), the most tokens of each
     alpha: Any  # float32 (B,), exponent of the length penalty
+    prefix: Any  # int32 (B, P), how each hypothesis must begin, padded with 0
     tokens: Any  # int32 (B,), the last of each hypothesis
     ids: Any  # int32 (B, L)
     lengths: Any  # int32 (B,)
@@ -36,7 +39,9 @@ def greedy_search(
     max_lengths=None,
     length_penalty=0.6,
     suppress_ids=(),
+    min_length=0,
     constraints=(),
+    prefix_ids=None,
     choose=None,
     resize_cache=None,
 ):
@@ -56,7 +61,9 @@ def greedy_search(
         length_penalty: alpha of the scores, a number or floats (B,), which choose nothing here;
             see `length_penalty`.
         suppress_ids: tokens that are never chosen.
+        min_length: the fewest tokens of a hypothesis, the end token included.
         constraints: what else must not be chosen; see `decoding.constraints`.
+        prefix_ids: integers (B, P), padded with 0: every hypothesis begins so.
         choose: `choose(logits, position)`, the token (B,) to take of logits (B, V); the largest
             by default, see `sampling` for another.
         resize_cache: as in `beam_search`.
@@ -75,16 +82,20 @@ def greedy_search(
         [[[1, 2, 3, 0, 0]]]
     """
     check_max_length(max_length)
-    choose = choose or most_probable
-    constraints = [*([suppress(suppress_ids)] if len(suppress_ids) else []), *constraints]
 
     def step(*state):
         state = GreedyState(*state)
         logits, cache = step_fn(state.tokens, state.cache, state.position)  # (B, V)
         logits = ops.cast(logits, "float32")
-        allowed = apply_constraints(logits, constraints, state.ids, state.position)
-        chosen = ops.cast(choose(allowed, state.position), "int32")  # (B,)
-        log_probs = log_probs_of(logits, allowed, chosen)
+        mask = forbidden_mask(constraints, suppress_ids, state.ids, state.position, logits.shape[-1])
+        tokens = forbidden_tokens(suppress_ids, min_length, end_id, state.position)
+        if choose is None:
+            value, chosen = allowed_top_k(logits, 1, mask, tokens)  # (B, 1)
+        else:
+            value, chosen = chosen_logit(choose, logits, mask, tokens, state.position)
+        value, chosen = force_prefix(state.prefix, state.position, logits, value, chosen)
+        log_probs, chosen = (value - log_sum_exp(logits))[:, 0], chosen[:, 0]  # (B,)
+        log_probs = ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE)
         here = ops.logical_and(
             ops.arange(ops.shape(state.ids)[1]) == state.position,
             ops.logical_not(ops.expand_dims(state.finished, 1)),
@@ -103,12 +114,14 @@ def greedy_search(
         )
 
     start_ids = ops.cast(start_ids, "int32")
+    no_prefix = ops.zeros((ops.shape(start_ids)[0], 0), "int32")
     room = max_length if resize_cache is None else no_room(start_ids)
     state = GreedyState(
         position=ops.convert_to_tensor(0, "int32"),
         sentences=ops.arange(ops.shape(start_ids)[0], dtype="int32"),
         limits=row_limits(start_ids, max_length, max_lengths),
         alpha=row_values(start_ids, length_penalty),
+        prefix=no_prefix if prefix_ids is None else ops.cast(prefix_ids, "int32"),
         tokens=start_ids,
         ids=ops.zeros((ops.shape(start_ids)[0], room), "int32"),
         lengths=ops.zeros_like(start_ids),
@@ -138,16 +151,15 @@ def greedy_search(
     )
 
 
-def most_probable(logits, position):
-    """The largest logit's token."""
-    return ops.argmax(logits, axis=-1)
-
-
-def log_probs_of(logits, allowed, chosen):
-    """Log-probabilities (B,) of the chosen tokens; IMPOSSIBLE for one that is not allowed."""
-    taken = ops.take_along_axis(allowed, ops.expand_dims(chosen, 1), axis=1)[:, 0]  # (B,)
-    log_probs = taken - ops.logsumexp(logits, axis=-1)
-    return ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE)
+def chosen_logit(choose, logits, mask, tokens, position):
+    """The logit and the token that `choose` takes among those allowed: (B, 1) each."""
+    forbidden = False if mask is None else mask
+    for token, active in tokens:
+        here = ops.arange(logits.shape[-1]) == token  # (V,)
+        forbidden = ops.logical_or(forbidden, ops.logical_and(here, active))
+    allowed = ops.where(forbidden, IMPOSSIBLE, logits)
+    chosen = ops.expand_dims(ops.cast(choose(allowed, position), "int32"), 1)  # (B, 1)
+    return ops.take_along_axis(allowed, chosen, axis=1), chosen
 
 
 def result_of(state) -> SearchResult:

@@ -51,6 +51,7 @@ def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> Sea
 
     batch_size = ops.shape(state.sentences)[0]
     results = no_results(batch_size, result_of(state), max_length)
+    state = resize(state, ops.arange(batch_size), no_room(state.sentences))
     results, _ = ops.while_loop(any_left, search_round, (results, tuple(state)))
     return SearchResult(*results)
 

@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from keras_transformer.decoding.search_result import IMPOSSIBLE
+
 
 def top_k(logits, k: int):
     """The `k` largest of each row and their places, as `ops.top_k`, but faster for many columns.
@@ -18,8 +20,8 @@ def top_k(logits, k: int):
         first groups win.
     """
     size = logits.shape[-1]
-    groups = group_count(size)
-    if groups < 4 * k:
+    groups = group_count(size, k)
+    if groups < 2 * k:
         values, columns = ops.top_k(logits, k)
         return values, ops.cast(columns, "int32")
     width = size // groups
@@ -35,7 +37,42 @@ def top_k(logits, k: int):
     return values, group * width + places % width
 
 
-def group_count(size: int) -> int:
-    """The divisor of `size` nearest to its square root."""
+def group_count(size: int, k: int) -> int:
+    """The divisor of `size` for which maxima and candidates are fewest: G + k * size / G."""
     divisors = (d for d in range(1, size + 1) if size % d == 0)
-    return min(divisors, key=lambda divisor: abs(divisor - size**0.5))
+    return min(divisors, key=lambda groups: groups + k * size // groups)
+
+
+def log_sum_exp(logits):
+    """`log(sum(exp(logits)))` of each row: (R, V) to (R, 1).
+
+    As the largest logit minus the log of the largest probability: a softmax is one kernel, and the
+    sum of exponentials several.
+    """
+    largest = ops.max(logits, axis=-1, keepdims=True)
+    return largest - ops.log(ops.max(ops.softmax(logits, axis=-1), axis=-1, keepdims=True))
+
+
+def allowed_top_k(logits, k, masks, forbidden):
+    """The `k` largest logits of each row among the tokens that may be chosen.
+
+    Args:
+        logits: tensor (R, V).
+        k: at most V.
+        masks: boolean (V,) or (R, V), True = not allowed; None for no mask.
+        forbidden: pairs of a token and whether it is forbidden, a boolean or a boolean scalar.
+
+    Returns:
+        As `top_k`; a place that no allowed token can fill has the value IMPOSSIBLE.
+    """
+    if masks is not None:
+        logits = ops.where(masks, IMPOSSIBLE, logits)
+    size = logits.shape[-1]
+    values, tokens = top_k(logits, min(k + len(forbidden), size))
+    if not forbidden:
+        return values, tokens
+    for token, active in forbidden:
+        hit = ops.logical_and(tokens == token, active)
+        values = ops.where(hit, IMPOSSIBLE, values)
+    values, places = ops.top_k(values, k)
+    return values, ops.take_along_axis(tokens, ops.cast(places, "int32"), axis=1)

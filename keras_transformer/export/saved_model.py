@@ -5,43 +5,96 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
+from keras_transformer.export.precision import PRECISIONS, serving_copy
+from keras_transformer.export.signatures import signatures
+from keras_transformer.export.translation_graph import TranslationGraph
+from keras_transformer.export.warmup import write_batching_parameters, write_warmup_requests
+from keras_transformer.layers.checks import check_choice
 
-def export_saved_model(translator, directory) -> str:
+# Those that are warmed up: each takes `text` alone.
+WARM_SIGNATURES = ("serving_default",)
+SELF_TEST_TEXTS = ("a", "1 2 3", "")
+
+
+def export_saved_model(
+    translator, directory, *, precision="float32", overwrite=False, warmup=None
+) -> str:
     """Writes the next version of a model directory, all of it or nothing.
 
-    The signature `serving_default` takes `text`, strings [None], and returns `translation`,
-    strings [None], and `score`, floats [None]. The version is written beside `directory` and
-    renamed into it, so that a server that polls `directory` never sees half of one.
-
-    Args:
-        translator: a `Translator`.
-        directory: the model's directory, created where it is missing.
-
-    Returns:
-        The path of the new version, `directory/<version>`.
-
-    Raises:
-        ValueError: if `directory` is a file.
-        OSError: if it cannot be written.
+    The version is written beside `directory`, tested, and renamed into it, so that a server that
+    polls `directory` never sees half of one. Arguments, result and errors are those of
+    `Translator.export`.
     """
-    directory = Path(directory).absolute()
-    if directory.exists() and not directory.is_dir():
-        raise ValueError(f"{directory} is a file; name a directory to export to.")
+    check_choice("precision", precision, PRECISIONS)
+    directory, version = _place(Path(directory).absolute(), overwrite)
     directory.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
-        module = _serving_module(translator)
-        tf.saved_model.save(
-            module, str(temporary), signatures={"serving_default": module.serving_default}
-        )
+        module = serving_module(translator, precision)
+        tf.saved_model.save(module, str(temporary), signatures=module.signature_functions)
+        if warmup is not None:
+            write_warmup_requests(temporary, warmup, WARM_SIGNATURES)
+            write_batching_parameters(temporary)
+        self_test(temporary)
         temporary.chmod(0o755)
-        version = directory / str(next_version(directory))
-        os.rename(temporary, version)
+        final = directory / str(next_version(directory) if version is None else version)
+        if overwrite and final.exists():
+            shutil.rmtree(final)
+        os.rename(temporary, final)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return str(version)
+    return str(final)
+
+
+def serving_module(translator, precision) -> tf.Module:
+    """What is saved: the graph, its weights and the tokenizer, and nothing of Keras."""
+    settings = translator.settings
+    longest = max(settings.max_source_length, settings.max_length)
+    model = serving_copy(translator.model, precision, longest)
+    module = tf.Module()
+    module.model_weights = [weight.value for weight in model.weights]
+    # Copies laid out for the steps of a search, so that no request has to make them.
+    module.decoding_weights = tf.nest.map_structure(
+        lambda tensor: tf.Variable(tensor, trainable=False), model.decoding_weights()
+    )
+    module.tokenizer = translator.tokenizer
+    graph = TranslationGraph(model, translator.tokenizer, settings, module.decoding_weights)
+    module.signature_functions = signatures(graph)
+    return module
+
+
+def self_test(path) -> None:
+    """Loads a SavedModel and translates.
+
+    Raises:
+        RuntimeError: if a score is not finite or a translation is no text.
+    """
+    translate = tf.saved_model.load(str(path)).signatures["serving_default"]
+    output = translate(text=tf.constant(SELF_TEST_TEXTS))
+    scores = output["score"].numpy()
+    if not np.isfinite(scores).all() or (scores < -1e8).any():
+        raise RuntimeError(
+            f"The exported model gave the scores {scores.tolist()}; its weights are not finite. "
+            "Nothing was exported; train again or use an earlier run."
+        )
+    for text in output["translation"].numpy():
+        text.decode("utf-8")
+
+
+def _place(directory: Path, overwrite: bool):
+    """The model's directory, and the version that was asked for or None."""
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"{directory} is a file; name a directory to export to.")
+    if not directory.name.isdecimal():
+        return directory, None
+    if directory.exists() and not overwrite:
+        raise ValueError(
+            f"{directory} exists; name its parent for the next version, or pass overwrite=True."
+        )
+    return directory.parent, int(directory.name)
 
 
 def next_version(directory) -> int:
@@ -65,12 +118,3 @@ def saved_model_path(directory):
         if (directory / str(version) / "saved_model.pb").is_file():
             return directory / str(version)
     return None
-
-
-def _serving_module(translator):
-    """What is saved: the graph, its weights and the tokenizer, and nothing of Keras."""
-    module = tf.Module()
-    module.model_weights = [weight.value for weight in translator.model.weights]
-    module.tokenizer = translator.tokenizer
-    module.serving_default = translator.translate_tensor
-    return module

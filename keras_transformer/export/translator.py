@@ -6,25 +6,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.data.special_tokens import (
-    END_ID,
-    NUM_SPECIAL_TOKENS,
-    PAD_ID,
-    START_ID,
-    UNK_ID,
-)
-from keras_transformer.decoding.beam_search import beam_search, check_beam
-from keras_transformer.decoding.greedy_search import greedy_search
-from keras_transformer.decoding.length_penalty import check_length_penalty
-from keras_transformer.decoding.rounds import no_room
+from keras_transformer.export.ctranslate2 import export_ctranslate2
 from keras_transformer.export.saved_model import export_saved_model
-from keras_transformer.layers.checks import check_choice, check_positive_int
+from keras_transformer.export.search_settings import SearchSettings, check_settings
+from keras_transformer.export.signatures import signatures
+from keras_transformer.export.translation_graph import TranslationGraph
 
-SEARCHES = ("greedy", "beam")
 
-# A translation may have this many tokens for each source token, plus some: far above any real
-# sentence, far below what a model that repeats itself would fill.
-TOKENS_PER_SOURCE_TOKEN, EXTRA_TOKENS = 3, 20
+# A model's vocabulary may have so many ids more than its tokenizer, to be a multiple of 64 or 128.
+VOCABULARY_PADDING = 128
 
 
 class Translations(NamedTuple):
@@ -39,18 +29,23 @@ class Translator(tf.Module):
 
     Tokenization, the search and detokenization are one TensorFlow graph, the same in Python and
     in the exported SavedModel, so both give the same translations. A sentence's translation does
-    not depend on the others in its batch. An empty or blank text is translated as "", score 0.
+    not depend on the others in its batch. An empty or blank text is translated as "", score 0; a
+    text for which the model computes no finite number as "", score -1e9.
 
     Args:
         model: a `Transformer`.
         tokenizer: the `Tokenizer` whose ids the model was trained on.
-        search: "beam" or "greedy".
-        beam_size: hypotheses kept at each step of a beam search.
-        length_penalty: alpha of `((5 + n) / 6) ** alpha`.
+        search: "beam", "greedy" or "sample".
+        beam_size: K, hypotheses kept at each step of a beam search.
+        length_penalty: alpha of `((5 + n) / 6) ** alpha`; see `length_penalty`.
+        coverage_penalty: beta of a beam search; see `decoding.coverage_penalty`.
+        min_length: the fewest tokens of a translation, its end token included.
+        no_repeat_ngram: n, if no n tokens in a row may occur twice; 0 for any.
+        sampler: what `decoding.sampling.sampler` returns, for `search="sample"`.
         max_source_length: source tokens read, the end token included; what follows is cut off.
         max_length: the most tokens of a translation. A translation also ends at three tokens for
             each source token plus 20.
-        batch_size: sentences translated at a time when it is called.
+        batch_size: sentences searched at a time; more in a call are sorted by length and split.
 
     Call arguments:
         texts: a list of strings.
@@ -80,98 +75,107 @@ class Translator(tf.Module):
         search="beam",
         beam_size=4,
         length_penalty=0.6,
+        coverage_penalty=0.0,
+        min_length=0,
+        no_repeat_ngram=0,
+        sampler=None,
         max_source_length=256,
         max_length=256,
-        batch_size=32,
+        batch_size=64,
     ):
         super().__init__(name="translator")
-        self.search = check_choice("search", search, SEARCHES)
-        check_beam(beam_size, 1)
-        self.beam_size = beam_size
-        self.length_penalty = check_length_penalty(length_penalty)
-        self.max_source_length = check_positive_int("max_source_length", max_source_length)
-        self.max_length = check_positive_int("max_length", max_length)
-        self.batch_size = check_positive_int("batch_size", batch_size)
+        self.settings = check_settings(
+            SearchSettings(
+                search=search,
+                beam_size=beam_size,
+                length_penalty=length_penalty,
+                coverage_penalty=coverage_penalty,
+                min_length=min_length,
+                no_repeat_ngram=no_repeat_ngram,
+                sampler=sampler,
+                max_source_length=max_source_length,
+                max_length=max_length,
+                batch_size=batch_size,
+            )
+        )
         _check_fit(model, tokenizer, max(max_source_length, max_length))
         self.model = model
         self.tokenizer = tokenizer
-        self.translate_tensor = tf.function(
-            self._translate, input_signature=[tf.TensorSpec([None], tf.string, name="text")]
-        )
+        self._functions = signatures(TranslationGraph(model, tokenizer, self.settings))
+        self.translate_tensor = self._functions["serving_default"]
 
     def __call__(self, texts) -> list[str]:
         return self.translate(texts).texts
 
     def translate(self, texts) -> Translations:
-        """Translations and their scores, in the order of `texts`.
+        """Translations and their scores, in the order of `texts`."""
+        return translate_in_batches(_check_texts(texts), self.translate_tensor)
 
-        Sentences are translated shortest first, `batch_size` at a time, so that little is spent
-        on padding.
+    def nbest(self, texts) -> list[Translations]:
+        """The `beam_size` best translations of each text, best first, and their scores."""
+        output = self._functions["nbest"](_as_tensor(_check_texts(texts)))
+        rows = zip(output["translations"].numpy(), output["scores"].numpy(), strict=True)
+        return [Translations([t.decode() for t in row], scores.tolist()) for row, scores in rows]
+
+    def score(self, sources, targets) -> list[float]:
+        """The log-probability of each target as the translation of its source.
+
+        Raises:
+            ValueError: if the lists differ in length.
         """
-        return translate_in_batches(_check_texts(texts), self.translate_tensor, self.batch_size)
+        sources, targets = _check_texts(sources), _check_texts(targets)
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"sources and targets must be pairs, but there are {len(sources)} sources and "
+                f"{len(targets)} targets."
+            )
+        output = self._functions["score"](_as_tensor(sources), _as_tensor(targets))
+        return output["log_prob"].numpy().tolist()
 
-    def export(self, directory) -> str:
+    def export(self, directory, *, precision="float32", overwrite=False, warmup=None) -> str:
         """Writes `directory/<version>/`, a SavedModel for TensorFlow Serving.
 
+        See `export.signatures` for what it can be asked. Before it appears in `directory`, it is
+        loaded and translates.
+
         Args:
-            directory: the model's directory; versions count up from 1.
+            directory: the model's directory; versions count up from 1. If its name is a number,
+                it is the version itself.
+            precision: "float32" or "bfloat16", of weights and activations; scores are float32.
+            overwrite: whether a version that exists is replaced.
+            warmup: texts for warm-up requests, which TensorFlow Serving sends to itself before it
+                serves; needs the extra `[serving]`. None for no such file.
 
         Returns:
             The path of the new version.
+
+        Raises:
+            ValueError: if the version exists, or `precision` is another.
+            RuntimeError: if the exported model fails its self-test.
         """
-        return export_saved_model(self, directory)
+        return export_saved_model(
+            self, directory, precision=precision, overwrite=overwrite, warmup=warmup
+        )
 
-    def _translate(self, text):
-        """The whole graph: strings (B,) to a dict of strings (B,) and floats (B,)."""
-        text = tf.strings.strip(tf.reshape(text, [-1]))  # (B,)
-        source_ids, lengths = self._source_ids(text)  # (B, S), (B,)
-        result = self._search(source_ids, lengths)
-        ids = result.ids[:, 0]  # (B, L)
-        tokens = tf.ragged.boolean_mask(ids, ids >= NUM_SPECIAL_TOKENS)  # (B, None)
-        blank = lengths == 1
-        return {
-            "translation": tf.where(blank, "", self.tokenizer.detokenize(tokens)),
-            "score": tf.where(blank, 0.0, result.scores[:, 0]),
-        }
-
-    def _source_ids(self, text):
-        tokens = self.tokenizer.tokenize(text)[:, : self.max_source_length - 1]  # (B, None)
-        end = tf.fill([tokens.nrows(), 1], END_ID)
-        ragged = tf.concat([tokens, end], axis=1)
-        return ragged.to_tensor(PAD_ID), tf.cast(ragged.row_lengths(), tf.int32)
-
-    def _search(self, source_ids, source_lengths):
-        limits = source_lengths * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS
-        limits = tf.minimum(limits, self.max_length)  # (B,)
-        max_length = tf.reduce_max(tf.concat([limits, [1]], axis=0))
-        beam_size = self.beam_size if self.search == "beam" else 1
-        arguments = {
-            "step_fn": self.model.decode_step,
-            "start_ids": tf.fill([tf.shape(source_ids)[0]], START_ID),
-            "cache": self.model.init_cache(
-                source_ids, max_length=no_room(source_ids), beam_size=beam_size
-            ),
-            "resize_cache": self.model.resize_cache,
-            "end_id": END_ID,
-            "max_length": max_length,
-            "max_lengths": limits,
-            "length_penalty": self.length_penalty,
-            "suppress_ids": (PAD_ID, UNK_ID, START_ID),
-        }
-        if self.search == "greedy":
-            return greedy_search(**arguments)
-        reorder_cache = self.model.reorder_cache
-        return beam_search(**arguments, beam_size=beam_size, reorder_cache=reorder_cache)
+    def export_ctranslate2(self, directory, *, quantization=None, overwrite=False) -> str:
+        """Writes the model for CTranslate2; see `export.ctranslate2`."""
+        return export_ctranslate2(
+            self.model,
+            self.tokenizer,
+            directory,
+            quantization=quantization,
+            overwrite=overwrite,
+        )
 
 
-def translate_in_batches(texts, function, batch_size: int = 32) -> Translations:
+def translate_in_batches(texts, function, batch_size: int = 4096) -> Translations:
     """Translates a list of strings, `batch_size` of similar length at a time.
 
     Args:
         texts: list of strings.
         function: from a string tensor `text` to a dict of "translation" and "score", such as
             `Translator.translate_tensor` or the signature of an exported model.
-        batch_size: the number of strings in a batch.
+        batch_size: the number of strings in a call; the graph splits them further.
 
     Returns:
         `Translations`, in the order of `texts`.
@@ -180,12 +184,15 @@ def translate_in_batches(texts, function, batch_size: int = 32) -> Translations:
     translations, scores = [""] * len(texts), [0.0] * len(texts)
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        batch = tf.constant([texts[i].encode("utf-8", "replace") for i in rows])
-        output = function(text=batch)
+        output = function(text=_as_tensor([texts[i] for i in rows]))
         results = zip(output["translation"].numpy(), output["score"].numpy(), strict=True)
         for i, (translation, score) in zip(rows, results, strict=True):
             translations[i], scores[i] = translation.decode(), float(score)
     return Translations(translations, scores)
+
+
+def _as_tensor(texts):
+    return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
 
 
 def _check_fit(model, tokenizer, max_length) -> None:
@@ -196,7 +203,7 @@ def _check_fit(model, tokenizer, max_length) -> None:
         )
     for name in ("source_vocab_size", "target_vocab_size"):
         size = getattr(model, name)
-        if size != tokenizer.vocab_size:
+        if not 0 <= size - tokenizer.vocab_size < VOCABULARY_PADDING:
             raise ValueError(
                 f"The model's {name} is {size}, but the tokenizer has {tokenizer.vocab_size} ids; "
                 "use the tokenizer that the model was trained with."

@@ -146,11 +146,12 @@ class MultiHeadAttention(keras.layers.Layer):
         if is_step and position is None:
             kernel, bias = query_weights or self.query_weights()
             query = linear(ops.cast(query, self.compute_dtype), kernel, bias)  # (B, T, D)
-            (query,), (key, value) = split_heads_of_step(query, 1, self.num_heads), cache
+            (query,), (key, value) = split_heads_of_step(query, 1, self.num_heads), cache[:2]
         else:
             query, key, value = self._project_all(query, value, key, is_step)  # (B, H, T|S, D/H)
         if is_step and position is not None:
-            key, value = cache = write_cache(cache, key, value, position)  # (B, H, L, D/H)
+            cache = write_cache(cache, key, value, position)
+            key, value = cache[:2]  # (B, H, L, D/H)
         if use_causal_mask:
             lengths = ops.shape(query)[2], ops.shape(key)[2]
             start = 0 if position is None else position  # not `or`: it may be a symbolic tensor

@@ -8,9 +8,9 @@ from keras_transformer.layers.checks import check_choice, check_positive_int
 from keras_transformer.layers.linear import Linear
 from keras_transformer.layers.masks import padding_mask
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
-from keras_transformer.models.ancestors import extend_ancestors
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.encoder import Encoder
+from keras_transformer.models.search_cache import extend_ancestors, reorder, resize
 
 TYINGS = ("all", "source_target", "target_output", "none")
 
@@ -155,6 +155,19 @@ class Transformer(keras.Model):
             training=training,
         )
 
+    def cross_attention_weights(self, inputs):
+        """What the last decoder layer reads of the source, the mean of its heads: (B, T, S)."""
+        source_ids, target_ids = inputs
+        _, scores = self.decoder(
+            self.target_embedding(target_ids, training=False),
+            self.encode(source_ids, training=False),
+            padding_mask=padding_mask(target_ids, PAD_ID),
+            source_padding_mask=padding_mask(source_ids, PAD_ID),
+            return_attention_scores=True,
+            training=False,
+        )
+        return ops.mean(scores[-1]["cross"], axis=1)
+
     def logits(self, x):
         """Scores (..., V), float32, of the decoder's output `x` (..., D)."""
         if self.output_projection is None:
@@ -239,58 +252,12 @@ class Transformer(keras.Model):
         }  # (B * K, V)
 
     def reorder_cache(self, cache, rows):
-        """The cache after each hypothesis has been replaced by a continuation of another.
-
-        Args:
-            cache: from `decode_step`.
-            rows: integers (B * K,): hypothesis i now continues what was in row `rows[i]`.
-
-        Returns:
-            The new cache.
-        """
-
-        def gather(x):
-            shape = (-1, x.shape[1], ops.shape(x)[2])
-            return ops.reshape(ops.take(ops.reshape(x, (-1, shape[2])), rows, axis=0), shape)
-
-        return {
-            **cache,
-            "ancestors": gather(cache["ancestors"]),
-            "coverage": gather(cache["coverage"]),
-        }
+        """The cache after each hypothesis went on from row `rows[i]`; see `search_cache`."""
+        return reorder(cache, rows)
 
     def resize_cache(self, cache, sentences, max_length):
-        """The cache of some sentences, with room for more tokens.
-
-        Args:
-            cache: from `init_cache` or `decode_step`.
-            sentences: integers (b,), those that are kept.
-            max_length: at least the room there is.
-
-        Returns:
-            The new cache.
-        """
-        beam_size, room = cache["ancestors"].shape[1], ops.shape(cache["ancestors"])[2]
-        more = max_length - room
-
-        def grow(x, axis, more):
-            widths = [(0, 0)] * len(x.shape)
-            widths[axis] = (0, more)
-            return ops.pad(ops.take(x, sentences, axis=0), widths)
-
-        def resize_layer(layer):
-            return {
-                "self": tuple(grow(x, 2, more * beam_size) for x in layer["self"]),
-                "cross": tuple(ops.take(x, sentences, axis=0) for x in layer["cross"]),
-            }
-
-        return {
-            **cache,
-            "layers": [resize_layer(layer) for layer in cache["layers"]],
-            "source_padding_mask": ops.take(cache["source_padding_mask"], sentences, axis=0),
-            "ancestors": grow(cache["ancestors"], 2, more),
-            "coverage": ops.take(cache["coverage"], sentences, axis=0),
-        }
+        """The cache of some sentences, with room for more tokens; see `search_cache`."""
+        return resize(cache, sentences, max_length)
 
     def _check_tying(self):
         same_vocabulary = self.tied_embeddings in ("all", "source_target")

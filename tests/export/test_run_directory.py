@@ -58,7 +58,7 @@ def test_saving_again_replaces_the_run(run, trained, tokenizer):
 
 def test_translator_takes_its_search_from_the_arguments(run, sentences):
     translator = load_translator(run, search="greedy")
-    assert translator.search == "greedy"
+    assert translator.settings.search == "greedy"
     assert translator(sentences[0][:1]) == sentences[1][:1]
 
 

@@ -63,7 +63,7 @@ def test_blank_texts_have_empty_translations(translator):
 
 def test_text_beyond_the_source_limit_is_cut_off(translator):
     long = "a dog runs " * 10_000
-    tokens = translator.tokenizer.tokenize([long])[:, : translator.max_source_length - 1]
+    tokens = translator.tokenizer.tokenize([long])[:, : translator.settings.max_source_length - 1]
     kept = translator.tokenizer.detokenize(tokens)[0].numpy().decode()
     assert translator([long]) == translator([kept])
 
@@ -122,7 +122,7 @@ def test_what_is_no_list_of_strings_is_refused(translator, texts, message):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"search": "best"}, "search must be one of 'greedy', 'beam', but is 'best'"),
+        ({"search": "best"}, "search must be one of 'greedy', 'beam', 'sample', but is 'best'"),
         ({"beam_size": 0}, "beam_size must be an integer of at least 1, but is 0"),
         ({"length_penalty": -1}, "length_penalty must be a number of at least 0, but is -1"),
         ({"max_length": 0}, "max_length must be an integer of at least 1, but is 0"),
@@ -141,7 +141,8 @@ def test_another_backend_is_refused(trained, tokenizer, monkeypatch):
         Translator(trained, tokenizer)
 
 
-def test_a_tokenizer_of_another_size_is_refused(trained):
+def test_a_tokenizer_of_another_size_is_refused():
     other = Tokenizer.train_on_texts(["x y z"] * 5, vocab_size=270)
+    model = Transformer(num_layers=1, d_model=8, num_heads=2, d_ff=8, source_vocab_size=1000)
     with pytest.raises(ValueError, match="use the tokenizer that the model was trained with"):
-        Translator(trained, other)
+        Translator(model, other)

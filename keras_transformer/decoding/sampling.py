@@ -1,0 +1,148 @@
+"""Random choices instead of the largest logit."""
+
+import math
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.decoding.top_k import top_k as largest_logits
+
+# 2**32 over the golden ratio: without it token 0 at position 0 under seed 0 would hash to 0.
+GOLDEN = 0x9E3779B9
+# A lower temperature would be no float32; the largest logit wins long before.
+LOWEST_TEMPERATURE = 1e-30
+
+
+def sampler(*, temperature=1.0, top_k=0, top_p=1.0, seed=0):
+    """A `choose` for `greedy_search` that draws each token from the model's distribution.
+
+    Logits are divided by the temperature; then all but the `top_k` largest are dropped (Fan et al.,
+    2018, "Hierarchical Neural Story Generation"); then all but the nucleus, the smallest set of
+    most probable tokens whose probability, among those left, reaches `top_p` (Holtzman et al.,
+    2020, "The Curious Case of Neural Text Degeneration"). Of tokens with logits l that remain,
+
+        argmax(l + g),  g = -log(-log(u)),  u uniform in (0, 1) and independent
+
+    is a sample of softmax(l): the Gumbel-max trick (Maddison et al., 2014, "A* Sampling").
+
+    The noise g is a function of seed, position and token, see `gumbel_noise`, and the same for
+    every row. So each row alone is an exact sample, which depends neither on its batch nor on
+    earlier calls; but rows are not independent of each other, and equal sentences get equal
+    translations. To draw several of a sentence, use several seeds.
+
+    Args:
+        temperature: above 0; below 1 sharpens the distribution, and near 0 is greedy search.
+        top_k: how many tokens remain, 0 for all.
+        top_p: in (0, 1], the probability of those that remain. Without `top_k` it sorts the
+            vocabulary at every step.
+        seed: integer in [0, 2**32).
+
+    Returns:
+        `choose(logits, position)`: int32 (R,), a token for each row of logits (R, V). Tokens with a
+        logit of `IMPOSSIBLE` or one that is not finite are never chosen if there are others.
+
+    Raises:
+        ValueError: if a setting is out of range.
+
+    Example:
+        >>> choose = sampler(temperature=0.5, top_k=2, seed=7)
+        >>> logits = np.log([[0.1, 0.3, 0.6], [0.5, 0.1, 0.4]])
+        >>> [np.array(choose(logits, position)).tolist() for position in range(5)]
+        [[2, 2], [2, 2], [2, 0], [2, 2], [2, 0]]
+    """
+    check_sampling(temperature, top_k, top_p, seed)
+
+    def choose(logits, position):
+        logits = ops.cast(logits, "float32")
+        vocab_size = logits.shape[-1]
+        # A NaN fails every comparison.
+        logits = ops.where(ops.abs(logits) < -IMPOSSIBLE / 2, logits, -np.inf)
+        noise = gumbel_noise(seed, position, vocab_size)  # (V,)
+        if top_k == 0 and top_p == 1:
+            return argmax(tempered(logits, temperature) + noise)
+        # (R, k) each, in falling order
+        logits, tokens = largest_logits(logits, min(top_k or vocab_size, vocab_size))
+        logits = tempered(logits, temperature)
+        if top_p < 1:
+            logits = nucleus(logits, top_p)
+        best = argmax(logits + ops.take(noise, tokens))
+        return ops.take_along_axis(tokens, ops.expand_dims(best, 1), axis=1)[:, 0]
+
+    return choose
+
+
+def argmax(x):
+    return ops.cast(ops.argmax(x, axis=-1), "int32")
+
+
+def tempered(logits, temperature):
+    """Logits over the temperature, less a constant of each row, so that the largest is 0."""
+    largest = ops.max(logits, axis=-1, keepdims=True)
+    scaled = (logits - largest) / max(temperature, LOWEST_TEMPERATURE)
+    return ops.where(logits > -np.inf, scaled, -np.inf)
+
+
+def nucleus(logits, top_p):
+    """Logits (R, k), in falling order from 0, with -inf after the first whose mass is `top_p`."""
+    weights = ops.exp(logits)
+    mass = ops.cumsum(weights, axis=-1)  # (R, k), up to and with each token
+    return ops.where(mass - weights < top_p * mass[:, -1:], logits, -np.inf)
+
+
+def gumbel_noise(seed, position, vocab_size):
+    """Standard Gumbel noise of each token, made of nothing but the arguments: float32 (V,).
+
+    A hash of token, position and seed gives 32 bits h, and v = (h + 1/2) / 2**32 takes the place of
+    1 - u: the noise is largest where u is near 1, and floats are finest near 0.
+    """
+    bits = ops.cast(ops.arange(vocab_size), "uint32") + uint32(GOLDEN)
+    for key in (0, position, seed):
+        bits = lowbias32(ops.bitwise_xor(bits, uint32(key)))
+    v = (ops.cast(bits, "float32") + 0.5) * 2.0**-32
+    v = ops.minimum(v, 1 - 2.0**-24)  # float32 rounds the largest h up to 2**32
+    return -ops.log(-ops.log1p(-v))
+
+
+def lowbias32(x):
+    """A bijection of 32-bit integers whose output bits look random: uint32 to uint32.
+
+    Wellons (2018), "Prospecting for Hash Functions", nullprogram.com/blog/2018/07/31.
+    """
+    x = ops.bitwise_xor(x, ops.right_shift(x, uint32(16))) * uint32(0x7FEB352D)
+    x = ops.bitwise_xor(x, ops.right_shift(x, uint32(15))) * uint32(0x846CA68B)
+    return ops.bitwise_xor(x, ops.right_shift(x, uint32(16)))
+
+
+def uint32(x):
+    if isinstance(x, int):
+        return ops.convert_to_tensor(np.uint32(x))
+    return ops.cast(x, "uint32")
+
+
+def check_sampling(temperature, top_k, top_p, seed) -> None:
+    if not is_number(temperature) or not 0 < temperature < math.inf:
+        raise ValueError(
+            f"temperature must be a number above 0, but is {temperature!r}; for the most probable "
+            "token leave out `choose`."
+        )
+    if not is_integer(top_k) or top_k < 0:
+        raise ValueError(
+            f"top_k must be an integer of at least 0, but is {top_k!r}; 0 keeps every token."
+        )
+    if not is_number(top_p) or not 0 < top_p <= 1:
+        raise ValueError(
+            f"top_p must be a number above 0 and at most 1, but is {top_p!r}; 1 keeps every token."
+        )
+    if not is_integer(seed) or not 0 <= seed < 2**32:
+        raise ValueError(
+            f"seed must be an integer in [0, 2**32), but is {seed!r}; take seed % 2**32."
+        )
+
+
+def is_number(x) -> bool:
+    return isinstance(x, (int, float)) and not isinstance(x, bool)
+
+
+def is_integer(x) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)

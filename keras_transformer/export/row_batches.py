@@ -1,0 +1,41 @@
+"""Working through many rows a few at a time, in the graph."""
+
+import tensorflow as tf
+
+
+def in_batches(function, order, batch_size, results):
+    """Calls `function` on `batch_size` rows at a time and puts the answers in their places.
+
+    Args:
+        function: from the numbers of some rows, int32 (b,), to tensors like `results`, of b rows;
+            every other axis at most as long, and padded with 0 to it.
+        order: int32 (B,), the numbers of all rows, in the order in which they are taken.
+        batch_size: the most rows at a time.
+        results: tuple of tensors (B, ...), which are filled.
+
+    Returns:
+        The filled tuple.
+    """
+    total = tf.shape(order)[0]
+
+    def more(start, *_):
+        return start < total
+
+    def next_batch(start, *results):
+        rows = order[start : start + batch_size]  # (b,)
+        filled = [
+            tf.tensor_scatter_nd_update(old, rows[:, None], _padded(new, tf.shape(old)))
+            for old, new in zip(results, function(rows), strict=True)
+        ]
+        return (start + batch_size, *filled)
+
+    invariants = (tf.TensorShape([]), *(tensor.shape for tensor in results))
+    loop_vars = (tf.constant(0), *results)
+    return tf.while_loop(more, next_batch, loop_vars, shape_invariants=invariants)[1:]
+
+
+def _padded(tensor, shape):
+    """`tensor` padded with zeros on every axis but the first."""
+    missing = (shape - tf.shape(tensor))[1:]
+    widths = tf.concat([[[0, 0]], tf.stack([tf.zeros_like(missing), missing], 1)], 0)
+    return tf.pad(tensor, widths)

@@ -1,0 +1,54 @@
+"""How a translator searches."""
+
+from typing import Any, NamedTuple
+
+from keras_transformer.decoding.beam_search import check_beam
+from keras_transformer.decoding.coverage_penalty import check_coverage_penalty
+from keras_transformer.decoding.length_penalty import check_length_penalty
+from keras_transformer.layers.checks import check_choice, check_positive_int
+
+SEARCHES = ("greedy", "beam", "sample")
+
+
+class SearchSettings(NamedTuple):
+    """The arguments of a `Translator`, checked; see there."""
+
+    search: str
+    beam_size: int
+    length_penalty: float
+    coverage_penalty: float
+    min_length: int
+    no_repeat_ngram: int
+    sampler: Any
+    max_source_length: int
+    max_length: int
+    batch_size: int
+
+
+def check_settings(settings: SearchSettings) -> SearchSettings:
+    """The settings, if each is in range.
+
+    Raises:
+        ValueError: naming the first that is not.
+    """
+    check_choice("search", settings.search, SEARCHES)
+    check_beam(settings.beam_size, 1)
+    check_length_penalty(settings.length_penalty)
+    check_coverage_penalty(settings.coverage_penalty)
+    for name in ("max_source_length", "max_length", "batch_size"):
+        check_positive_int(name, getattr(settings, name))
+    for name in ("min_length", "no_repeat_ngram"):
+        value = getattr(settings, name)
+        if not isinstance(value, int) or value < 0:
+            raise ValueError(f"{name} must be an integer of at least 0, but is {value!r}.")
+    if settings.min_length > settings.max_length:
+        raise ValueError(
+            f"min_length must be at most max_length={settings.max_length}, but is "
+            f"{settings.min_length}."
+        )
+    if (settings.sampler is None) == (settings.search == "sample"):
+        raise ValueError(
+            f'search="sample" and a sampler go together, but search is {settings.search!r} and '
+            f"sampler is {settings.sampler!r}; pass sampler=sampler(seed=1), or neither."
+        )
+    return settings

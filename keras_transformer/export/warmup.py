@@ -1,0 +1,71 @@
+"""What TensorFlow Serving reads beside a SavedModel: warm-up requests and batching parameters."""
+
+from pathlib import Path
+
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+BATCHING_FILE = "batching_params.pbtxt"
+BATCH_SIZES = (1, 8, 32)
+
+
+def write_warmup_requests(version_directory, texts, signatures) -> None:
+    """Writes the requests that a server sends to itself before it serves a version.
+
+    The first request of each shape is slow. The texts, repeated as needed, are sent in batches of
+    1, 8 and 32 to each signature.
+
+    Args:
+        version_directory: path of a SavedModel.
+        texts: list of strings, some short and some long.
+        signatures: names of signatures whose only input is `text`.
+
+    Raises:
+        ImportError: if the extra `[serving]` is not installed.
+        ValueError: if there are no texts.
+    """
+    import tensorflow as tf
+
+    try:
+        from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+    except ImportError as error:
+        raise ImportError(
+            'Warm-up requests need the extra "serving": pip install keras_transformer[serving].'
+        ) from error
+    if not texts:
+        raise ValueError("warmup must hold at least one text, but is empty.")
+    path = Path(version_directory) / WARMUP_FILE
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for name in signatures:
+            for batch in _batches(list(texts)):
+                request = predict_pb2.PredictRequest()
+                request.model_spec.signature_name = name
+                tensor = tf.make_tensor_proto(batch, tf.string, [len(batch)])
+                request.inputs["text"].CopyFrom(tensor)
+                log = prediction_log_pb2.PredictLog(request=request)
+                record = prediction_log_pb2.PredictionLog(predict_log=log)
+                writer.write(record.SerializeToString())
+
+
+def _batches(texts):
+    """Every text alone, then batches of the larger sizes, short and long texts mixed."""
+    yield from ([text.encode()] for text in texts)
+    for size in BATCH_SIZES[1:]:
+        yield [texts[i % len(texts)].encode() for i in range(size)]
+
+
+def write_batching_parameters(version_directory, *, max_batch_size=32, timeout_micros=2000):
+    """Writes `batching_params.pbtxt`, which a server reads with
+    `--enable_batching --enable_per_model_batching_parameters`.
+
+    Args:
+        version_directory: path of a SavedModel.
+        max_batch_size: the most texts that are joined.
+        timeout_micros: how long a request waits for others, in microseconds.
+    """
+    lines = (
+        f"max_batch_size {{ value: {max_batch_size} }}",
+        f"batch_timeout_micros {{ value: {timeout_micros} }}",
+        "max_enqueued_batches { value: 100 }",
+        "num_batch_threads { value: 2 }",
+    )
+    (Path(version_directory) / BATCHING_FILE).write_text("\n".join(lines) + "\n", "utf-8")

@@ -1,0 +1,211 @@
+"""Searching in rounds, against searching in one go: with a cache that tells whose it is."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import beam_search, greedy_search
+from keras_transformer.decoding.constraints import no_repeat_ngram
+from keras_transformer.decoding.rounds import next_room
+from keras_transformer.decoding.sampling import sampler
+from tests.decoding.conftest import END, START, assert_same, hypotheses_of, penalty
+
+V, L, PRIME = 7, 140, 499
+
+
+class Diarist:
+    """Random models that read their own cache, a diary of the tokens each hypothesis was fed.
+
+    Logits are a hash of the sentence and of all the diary: a row at a wrong place, a lost token,
+    or anything in the room that is still empty gives others. Sentence i ends after about
+    `lengths[i]` tokens. Use eagerly to see `rooms` and `rows` of each step.
+    """
+
+    def __init__(self, lengths, beam_size=1, seed=0):
+        rng = np.random.default_rng(seed)
+        self.table = rng.normal(0, 1.5, (PRIME, V)).astype("float32")
+        self.weights = rng.integers(1, PRIME, L).astype("int32")
+        self.lengths, self.beam_size = np.array(lengths, "int32"), beam_size
+        self.rooms, self.rows, self.resizes, self.cache = [], [], [], None
+
+    def start(self, rows, room):
+        sentence = tf.repeat(tf.cast(rows, "int32"), self.beam_size)
+        diary = tf.zeros(tf.stack([tf.shape(sentence)[0], room]), "int32")
+        return tf.fill(tf.shape(rows), START), {"sentence": sentence, "diary": diary}
+
+    def step(self, token_ids, cache, position):
+        sentence, diary = cache["sentence"], cache["diary"]
+        room = tf.shape(diary)[1]
+        diary = tf.where(tf.range(room) == position, token_ids[:, None], diary)
+        key = tf.reduce_sum(diary * tf.constant(self.weights)[:room], axis=1) + 101 * sentence
+        late = tf.cast(position - tf.gather(self.lengths, sentence), "float32")[:, None]
+        logits = tf.gather(self.table, key % PRIME) + 0.5 * late * tf.one_hot(END, V)
+        self.cache = {"sentence": sentence, "diary": diary}
+        if tf.executing_eagerly():
+            self.rooms.append(int(room))
+            self.rows.append(len(sentence) // self.beam_size)
+        return logits, self.cache
+
+    def resize(self, cache, sentences, length):
+        rows = sentences[:, None] * self.beam_size + tf.range(self.beam_size)
+        kept = {name: tf.gather(x, tf.reshape(rows, [-1])) for name, x in cache.items()}
+        more = length - tf.shape(cache["diary"])[1]
+        if tf.executing_eagerly():
+            self.resizes.append((len(sentences), int(length)))
+        return {**kept, "diary": tf.pad(kept["diary"], [[0, 0], [0, more]])}
+
+    def search(self, rows=None, *, rounds, greedy=False, max_length=L, **kwargs):
+        rows = np.arange(len(self.lengths)) if rows is None else rows
+        start_ids, cache = self.start(rows, 0 if rounds else max_length)
+        kwargs = {"end_id": END, "max_length": max_length, **kwargs}
+        kwargs["resize_cache"] = self.resize if rounds else None
+        if greedy:
+            return greedy_search(self.step, start_ids, cache, **kwargs)
+        settings = {"beam_size": self.beam_size, "num_hypotheses": self.beam_size, **kwargs}
+        return beam_search(self.step, start_ids, cache, **settings)
+
+
+LENGTHS = [2, 105, 8, 35, -9, 16, 60, 30, 5, 85, 12, 50]
+
+SEARCHES = [(1, True), (1, False), (3, False)]
+NAMES = ["greedy", "beam of 1", "beam of 3"]
+
+
+def one_graph(models, **kwargs):
+    """The search as a graph for any number of rows, and any length."""
+    specs = [tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)]
+
+    @tf.function(input_signature=specs)
+    def graph(rows, max_length):
+        return models.search(rows, max_length=max_length, **kwargs)
+
+    return lambda rows, max_length=L: graph(tf.cast(rows, "int32"), max_length)
+
+
+@pytest.mark.parametrize(("beam_size", "greedy"), SEARCHES, ids=NAMES)
+def test_rounds_change_nothing_but_the_work(beam_size, greedy):
+    models, plain = Diarist(LENGTHS, beam_size), Diarist(LENGTHS, beam_size)
+    expected = plain.search(rounds=False, greedy=greedy)
+    assert_same(models.search(rounds=True, greedy=greedy), expected)
+    lengths = np.max(expected.lengths, axis=1)
+    assert lengths.min() < 8 and lengths.max() > 100, f"choose other lengths than {lengths}"
+    assert len(set(models.rooms)) > 5 and len(set(models.rows)) > 4
+    assert models.rows == sorted(models.rows, reverse=True)
+    assert models.rooms == sorted(models.rooms)
+    assert sum(models.rows) < 0.6 * sum(plain.rows)
+    assert set(plain.rooms) == {L} and set(plain.rows) == {len(LENGTHS)}
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_cache_follows_its_rows_and_its_length_is_the_room(beam_size):
+    """Seen by a constraint, which knows the tokens of each hypothesis and forbids nothing."""
+    models, seen = Diarist(LENGTHS, beam_size), []
+
+    def look(ids, position, vocab_size):
+        diary, position = np.array(models.cache["diary"]), int(position)
+        assert diary.shape == ids.shape
+        assert models.resizes[-1] == (len(ids) // beam_size, ids.shape[1])
+        assert position < ids.shape[1]
+        np.testing.assert_array_equal(diary[:, 0], START)
+        np.testing.assert_array_equal(diary[:, 1 : position + 1], ids[:, :position])
+        assert not diary[:, position + 1 :].any() and not np.any(ids[:, position:])
+        seen.append(position)
+        return np.zeros(vocab_size, "bool")
+
+    models.search(rounds=True, constraints=[look])
+    assert seen == list(range(len(seen))) and len(seen) > 100
+
+
+def test_limits_penalties_prefixes_constraints_and_bonuses_follow_their_sentence():
+    rng, models, count = np.random.default_rng(0), Diarist(LENGTHS, beam_size=3), len(LENGTHS)
+    offsets = -rng.random(count).astype("float32")
+
+    def bonus_fn(cache):
+        own = tf.cast(cache["diary"][:, 1], "float32") * 0.01  # for the first token
+        return tf.reshape(tf.gather(offsets, cache["sentence"]) - own, [-1, 3])
+
+    prefixes = [rng.integers(3, V, n) for n in rng.integers(0, 30, count)]
+    limits = rng.integers(1, L, count)
+    alphas = rng.uniform(0, 1.5, count).astype("float32")
+    kwargs = {
+        "max_lengths": limits,
+        "length_penalty": alphas,
+        "constraints": [no_repeat_ngram(3)],
+        "prefix_ids": np.array([np.pad(prefix, (0, 30 - len(prefix))) for prefix in prefixes]),
+        "bonus_fn": bonus_fn,
+        "suppress_ids": (5,),
+        "min_length": 12,
+    }
+    expected = models.search(rounds=False, **kwargs)
+    assert_same(models.search(rounds=True, **kwargs), expected)
+    assert_same(one_graph(models, rounds=True, **kwargs)(np.arange(count)), expected)
+    for row, prefix in enumerate(prefixes):
+        for ids, score, log_prob in hypotheses_of(expected, row):
+            if not ids:
+                continue
+            assert list(ids[: len(prefix)]) == prefix.tolist()[: len(ids)]
+            assert min(12, limits[row]) <= len(ids) <= limits[row]
+            bonus = offsets[row] - 0.01 * (ids[0] if len(ids) > 1 else 0)
+            assert score == pytest.approx(log_prob / penalty(len(ids), alphas[row]) + bonus)
+
+
+def test_samples_are_the_same_in_rounds():
+    models = Diarist([2, 30, 5, -9, 16, 12])
+    kwargs = {"greedy": True, "choose": sampler(top_k=4, seed=1)}
+    assert_same(models.search(rounds=True, **kwargs), models.search(rounds=False, **kwargs))
+
+
+@pytest.mark.parametrize(("beam_size", "greedy"), SEARCHES, ids=NAMES)
+def test_one_graph_serves_every_batch_and_length(beam_size, greedy):
+    models = Diarist(LENGTHS, beam_size)
+    graph = one_graph(models, rounds=True, greedy=greedy)
+    plain = one_graph(models, rounds=False, greedy=greedy)
+    order = np.random.default_rng(3).permutation(len(LENGTHS))
+    together = plain(order)
+    assert_same(graph(order), together)
+    for i, row in enumerate(order):
+        assert_same(graph([row]), [field[i : i + 1] for field in together])
+    for rows, max_length in (([0, 0, 1, 1, 1], 30), (order, 1), (order, 8), (order, 9), ([4], 2)):
+        assert_same(graph(rows, max_length), plain(rows, max_length))
+
+
+@pytest.mark.parametrize("in_graph", [True, False])
+@pytest.mark.parametrize(("beam_size", "greedy"), SEARCHES, ids=NAMES)
+def test_a_batch_of_none_gives_none(beam_size, greedy, in_graph):
+    models, rows = Diarist([5], beam_size), np.zeros(0, "int32")
+    kwargs = {"rounds": True, "greedy": greedy}
+    result = one_graph(models, **kwargs)(rows) if in_graph else models.search(rows, **kwargs)
+    count = (0, beam_size)
+    assert [tuple(field.shape) for field in result] == [(*count, L), count, count, count]
+
+
+def test_the_n_best_of_rounds_are_the_first_of_more():
+    models = Diarist([2, 30, 5, -9, 16, 12], beam_size=4)
+    expected = models.search(rounds=False)
+    for n in (1, 2):
+        found = models.search(rounds=True, num_hypotheses=n)
+        for row in range(6):
+            few, all_four = hypotheses_of(found, row), hypotheses_of(expected, row)
+            assert [ids for ids, *_ in few] == [ids for ids, *_ in all_four[:n]]
+
+
+@pytest.mark.parametrize("lengths", [[20] * 5, [-9] * 5, [2, 2, 2, 2, 40], [30, 30, 30, 2]])
+def test_batches_that_end_together_or_all_but_one(lengths):
+    models = Diarist(lengths, beam_size=2)
+    assert_same(models.search(rounds=True), models.search(rounds=False))
+
+
+def test_a_sentence_alone_stops_when_it_is_done():
+    models = Diarist([20])
+    result = models.search(rounds=True, greedy=True)
+    assert len(models.rows) == int(result.lengths[0, 0]) < 40
+
+
+def test_room_always_grows_until_it_is_all():
+    for limit in (1, 5, 16, 100, 1000):
+        position = 0
+        while position < limit:
+            room = int(next_room(position, limit))
+            assert position < room <= limit
+            assert room <= max(1.25 * position + 1, position + 16)
+            position = room
