@@ -1,6 +1,7 @@
 """Fixtures that several folders of tests need: seeds, and a tiny translator, trained once."""
 
 import os
+from importlib.util import find_spec
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -54,6 +55,41 @@ def trained(sentences, tokenizer):
         loss = model.train_on_batch(inputs, labels)
     assert loss < 0.05
     return model
+
+
+@pytest.fixture(scope="session")
+def exported(trained, tokenizer, sentences, tmp_path_factory):
+    """A beam search `Translator`, and the path of its export; with warm-up requests if possible."""
+    from keras_transformer import Translator
+
+    translator = Translator(trained, tokenizer)
+    warmup = sentences[0] if find_spec("tensorflow_serving") else None
+    directory = tmp_path_factory.mktemp("exports") / "en-de"
+    return translator, translator.export(directory, warmup=warmup)
+
+
+@pytest.fixture(scope="session")
+def served(exported):
+    """served(signature, name=values): what the export answers, a dict of arrays."""
+    import tensorflow as tf
+
+    signatures = tf.saved_model.load(exported[1]).signatures
+
+    def ask(signature="serving_default", **inputs):
+        function = signatures[signature]
+        specs = function.structured_input_signature[1]
+        inputs = {name: tf.constant(inputs[name], specs[name].dtype) for name in inputs}
+        return {name: output.numpy() for name, output in function(**inputs).items()}
+
+    return ask
+
+
+@pytest.fixture(scope="session")
+def word_salads(sentences):
+    """Texts of the words that the `trained` model knows, of 1 to 12 words."""
+    rng = np.random.default_rng(0)
+    words = sorted({word for source in sentences[0] for word in source.split()})
+    return [" ".join(rng.choice(words, rng.integers(1, 13))) for _ in range(100)]
 
 
 @pytest.fixture(autouse=True)

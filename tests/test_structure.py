@@ -33,6 +33,7 @@ ORDER = {
     "layers": [
         "checks",
         "linear",
+        "layer_norm",
         "masks",
         "decoding_step",
         "positional_embedding",

@@ -11,7 +11,7 @@ from keras_transformer.decoding.length_penalty import length_penalty as penalty_
 from keras_transformer.decoding.prefix import force_prefix
 from keras_transformer.decoding.rounds import no_room, search_in_rounds
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
-from keras_transformer.decoding.top_k import allowed_top_k, log_sum_exp
+from keras_transformer.decoding.top_k import allowed_top_k
 
 
 class BeamState(NamedTuple):
@@ -103,6 +103,7 @@ def beam_search(
     check_max_length(max_length)
     check_beam(beam_size, num_hypotheses)
     reorder_cache = reorder_cache or gather_rows
+
     def step(*state):
         state = BeamState(*state)
         flat = ops.reshape(state.tokens, (-1,))
@@ -112,7 +113,7 @@ def beam_search(
         ids = ops.reshape(state.ids, (-1, ops.shape(state.ids)[2]))  # (B * K, L)
         mask = forbidden_mask(constraints, suppress_ids, ids, state.position, logits.shape[-1])
         tokens = forbidden_tokens(suppress_ids, min_length, end_id, state.position)
-        candidates = allowed_top_k(logits, k, mask, tokens)  # (B * K, k) each
+        candidates = allowed_top_k(logits, k, mask, tokens)  # (B * K, k), (B * K, k), (B * K, 1)
         log_probs, tokens = continuations(state, logits, *candidates)  # (B, K, k)
         log_probs, rows, tokens = best_continuations(state, log_probs, tokens)
         finished, lengths, bonus, ids = continued(state, rows)
@@ -185,7 +186,7 @@ def start_state(start_ids, cache, *, limits, alpha, prefix, beam_size, room) -> 
     )
 
 
-def continuations(state, logits, top_logits, tokens):
+def continuations(state, logits, top_logits, tokens, log_sum):
     """The log-probabilities that each hypothesis has with its best k <= K continuations.
 
     A finished hypothesis is followed by padding, at no cost; one inside its prefix by the next
@@ -196,6 +197,7 @@ def continuations(state, logits, top_logits, tokens):
         logits: tensor (B * K, V).
         top_logits: tensor (B * K, k), the largest that may be chosen.
         tokens: int32 (B * K, k), whose they are.
+        log_sum: tensor (B * K, 1), the log of the sum of exponentials of the logits.
 
     Returns:
         Log-probabilities and tokens (B, K, k).
@@ -205,7 +207,7 @@ def continuations(state, logits, top_logits, tokens):
     if prefix.shape[1] != 0:
         prefix = ops.repeat(prefix, beam_size, axis=0)  # (B * K, P)
     top_logits, tokens = force_prefix(prefix, state.position, logits, top_logits, tokens)
-    log_probs = top_logits - log_sum_exp(logits)  # (B * K, k)
+    log_probs = top_logits - log_sum  # (B * K, k)
     log_probs = ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE)
     log_probs, tokens = (ops.reshape(x, (-1, beam_size, k)) for x in (log_probs, tokens))
     finished = ops.expand_dims(state.finished, 2)  # (B, K, 1)

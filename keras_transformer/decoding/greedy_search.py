@@ -10,7 +10,7 @@ from keras_transformer.decoding.length_penalty import length_penalty as penalty_
 from keras_transformer.decoding.prefix import force_prefix
 from keras_transformer.decoding.rounds import no_room, search_in_rounds
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
-from keras_transformer.decoding.top_k import allowed_top_k, log_sum_exp
+from keras_transformer.decoding.top_k import allowed_top_k
 
 
 class GreedyState(NamedTuple):
@@ -87,14 +87,15 @@ def greedy_search(
         state = GreedyState(*state)
         logits, cache = step_fn(state.tokens, state.cache, state.position)  # (B, V)
         logits = ops.cast(logits, "float32")
-        mask = forbidden_mask(constraints, suppress_ids, state.ids, state.position, logits.shape[-1])
+        mask = forbidden_mask(
+            constraints, suppress_ids, state.ids, state.position, logits.shape[-1]
+        )
         tokens = forbidden_tokens(suppress_ids, min_length, end_id, state.position)
-        if choose is None:
-            value, chosen = allowed_top_k(logits, 1, mask, tokens)  # (B, 1)
-        else:
+        value, chosen, log_sum = allowed_top_k(logits, 1, mask, tokens)  # (B, 1) each
+        if choose is not None:
             value, chosen = chosen_logit(choose, logits, mask, tokens, state.position)
         value, chosen = force_prefix(state.prefix, state.position, logits, value, chosen)
-        log_probs, chosen = (value - log_sum_exp(logits))[:, 0], chosen[:, 0]  # (B,)
+        log_probs, chosen = (value - log_sum)[:, 0], chosen[:, 0]  # (B,)
         log_probs = ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE)
         here = ops.logical_and(
             ops.arange(ops.shape(state.ids)[1]) == state.position,

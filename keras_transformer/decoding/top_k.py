@@ -43,36 +43,39 @@ def group_count(size: int, k: int) -> int:
     return min(divisors, key=lambda groups: groups + k * size // groups)
 
 
-def log_sum_exp(logits):
-    """`log(sum(exp(logits)))` of each row: (R, V) to (R, 1).
-
-    As the largest logit minus the log of the largest probability: a softmax is one kernel, and the
-    sum of exponentials several.
-    """
-    largest = ops.max(logits, axis=-1, keepdims=True)
-    return largest - ops.log(ops.max(ops.softmax(logits, axis=-1), axis=-1, keepdims=True))
-
-
-def allowed_top_k(logits, k, masks, forbidden):
+def allowed_top_k(logits, k, mask, forbidden):
     """The `k` largest logits of each row among the tokens that may be chosen.
 
     Args:
         logits: tensor (R, V).
         k: at most V.
-        masks: boolean (V,) or (R, V), True = not allowed; None for no mask.
+        mask: boolean (V,) or (R, V), True = not allowed; None for no mask.
         forbidden: pairs of a token and whether it is forbidden, a boolean or a boolean scalar.
 
     Returns:
-        As `top_k`; a place that no allowed token can fill has the value IMPOSSIBLE.
+        As `top_k`, where a place that no allowed token can fill has the value IMPOSSIBLE; and the
+        log of the sum of exponentials of each row as it was, (R, 1).
     """
-    if masks is not None:
-        logits = ops.where(masks, IMPOSSIBLE, logits)
-    size = logits.shape[-1]
-    values, tokens = top_k(logits, min(k + len(forbidden), size))
+    allowed = logits if mask is None else ops.where(mask, IMPOSSIBLE, logits)
+    values, tokens = top_k(allowed, min(k + len(forbidden), logits.shape[-1]))
+    first = tokens[:, :1]  # (R, 1)
+    if mask is not None:
+        first = ops.expand_dims(ops.cast(ops.argmax(logits, axis=-1), "int32"), 1)
+    log_sum = log_sum_exp(logits, first)
     if not forbidden:
-        return values, tokens
+        return values, tokens, log_sum
     for token, active in forbidden:
         hit = ops.logical_and(tokens == token, active)
         values = ops.where(hit, IMPOSSIBLE, values)
     values, places = ops.top_k(values, k)
-    return values, ops.take_along_axis(tokens, ops.cast(places, "int32"), axis=1)
+    return values, ops.take_along_axis(tokens, ops.cast(places, "int32"), axis=1), log_sum
+
+
+def log_sum_exp(logits, first):
+    """`log(sum(exp(logits)))` of each row, (R, 1), given its largest logit's token (R, 1).
+
+    The largest logit minus the log of its probability: a softmax is one kernel, and the sum of
+    exponentials several.
+    """
+    largest = ops.take_along_axis(logits, first, axis=1)
+    return largest - ops.log(ops.take_along_axis(ops.softmax(logits, axis=-1), first, axis=1))

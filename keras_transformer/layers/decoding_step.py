@@ -49,34 +49,19 @@ def write_cache(cache, key, value, position):
     Returns:
         A cache like the old one.
     """
-    *old, mark = cache if len(cache) == 3 else (*cache, None)
-    write = _write
-    if keras.backend.backend() == "tensorflow":
-        write = _write_tensorflow if mark is None else _write_in_place
-    pairs = zip(old, (key, value), strict=True)
-    new = tuple(write(tensor, rows, position) for tensor, rows in pairs)
-    return new if mark is None else owned(new)
+    is_owned = len(cache) == 3
+    in_place = is_owned and keras.backend.backend() == "tensorflow"
+    write = _write_in_place if in_place else _write
+    new = tuple(write(*pair, position) for pair in zip(cache[:2], (key, value), strict=True))
+    return owned(new) if is_owned else new
 
 
 def _write(old, new, position):
-    return ops.slice_update(old, (0, 0, position, 0), new)
-
-
-def _write_tensorflow(old, new, position):
-    # Not ops.slice_update, which is an XLA op here: TensorFlow Serving refuses it.
-    import tensorflow as tf
-
-    position = tf.cast(position, "int32")
-    other_axes = 0b1011  # taken whole
-    return tf.raw_ops.TensorStridedSliceUpdate(
-        input=old,
-        begin=tf.stack([0, 0, position, 0]),
-        end=tf.stack([0, 0, position + tf.shape(new)[2], 0]),
-        strides=[1, 1, 1, 1],
-        value=new,
-        begin_mask=other_axes,
-        end_mask=other_axes,
-    )
+    # Not by ops.slice_update: on TensorFlow that is an XLA op, which TensorFlow Serving refuses.
+    length = ops.shape(new)[2]
+    offset = ops.arange(ops.shape(old)[2]) - position  # (L,)
+    here = ops.expand_dims(ops.logical_and(offset >= 0, offset < length), 1)  # (L, 1)
+    return ops.where(here, ops.take(new, ops.clip(offset, 0, length - 1), axis=2), old)
 
 
 def _write_in_place(old, new, position):

@@ -109,9 +109,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.head_dim = d_model // num_heads
         self.dropout = check_rate("dropout", dropout)
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.output_projection = Linear(
-            d_model, name="output_projection", dtype=self.dtype_policy
-        )
+        self.output_projection = Linear(d_model, name="output_projection", dtype=self.dtype_policy)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         for shape in (query_shape, value_shape, key_shape):

@@ -4,6 +4,7 @@ import keras
 
 from keras_transformer.layers.checks import check_positive_int
 from keras_transformer.layers.encoder_layer import EncoderLayer
+from keras_transformer.layers.layer_norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -71,9 +72,7 @@ class Encoder(keras.layers.Layer):
         ]
         self.final_norm = None
         if norm_first:
-            self.final_norm = keras.layers.LayerNormalization(
-                epsilon=1e-6, name="final_norm", dtype=self.dtype_policy
-            )
+            self.final_norm = LayerNorm(epsilon=1e-6, name="final_norm", dtype=self.dtype_policy)
 
     def build(self, x_shape):
         for layer in self.layers:
