@@ -52,6 +52,7 @@ ORDER = {
         "prefix",
         "rounds",
         "greedy_search",
+        "beam_state",
         "beam_search",
         "sampling",
     ],

@@ -1,34 +1,22 @@
 """The most probable translation that a search of bounded width finds."""
 
-from typing import Any, NamedTuple
-
 import keras
 from keras import ops
 
-from keras_transformer.decoding.constraints import forbidden_mask, forbidden_tokens
+from keras_transformer.decoding.beam_state import (
+    BeamState,
+    next_state,
+    resized,
+    scores_of,
+    start_state,
+)
+from keras_transformer.decoding.constraints import Rules
 from keras_transformer.decoding.greedy_search import check_max_length, row_limits, row_values
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
 from keras_transformer.decoding.prefix import force_prefix
 from keras_transformer.decoding.rounds import no_room, search_in_rounds
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 from keras_transformer.decoding.top_k import allowed_top_k
-
-
-class BeamState(NamedTuple):
-    """The loop variables: K hypotheses a sentence, live or finished."""
-
-    position: Any  # int32 scalar, tokens so far
-    sentences: Any  # int32 (B,), the place of each sentence in the caller's batch
-    limits: Any  # int32 (B,), the most tokens of each
-    alpha: Any  # float32 (B,), exponent of the length penalty
-    prefix: Any  # int32 (B, P), how each hypothesis must begin, padded with 0
-    tokens: Any  # int32 (B, K), the last of each hypothesis
-    ids: Any  # int32 (B, K, L)
-    lengths: Any  # int32 (B, K)
-    log_probs: Any  # float32 (B, K); IMPOSSIBLE in a place that holds no hypothesis
-    bonus: Any  # float32 (B, K), added to the score of a finished hypothesis
-    finished: Any  # bool (B, K)
-    cache: Any
 
 
 def beam_search(
@@ -104,36 +92,17 @@ def beam_search(
     check_beam(beam_size, num_hypotheses)
     reorder_cache = reorder_cache or gather_rows
 
+    rules = Rules(suppress_ids, min_length, end_id, constraints)
+
     def step(*state):
         state = BeamState(*state)
         flat = ops.reshape(state.tokens, (-1,))
         logits, cache = step_fn(flat, state.cache, state.position)  # (B * K, V)
-        logits = ops.cast(logits, "float32")
-        k = min(beam_size, logits.shape[-1])
-        ids = ops.reshape(state.ids, (-1, ops.shape(state.ids)[2]))  # (B * K, L)
-        mask = forbidden_mask(constraints, suppress_ids, ids, state.position, logits.shape[-1])
-        tokens = forbidden_tokens(suppress_ids, min_length, end_id, state.position)
-        candidates = allowed_top_k(logits, k, mask, tokens)  # (B * K, k), (B * K, k), (B * K, 1)
-        log_probs, tokens = continuations(state, logits, *candidates)  # (B, K, k)
+        log_probs, tokens = continuations(state, logits, rules)  # (B, K, k)
         log_probs, rows, tokens = best_continuations(state, log_probs, tokens)
-        finished, lengths, bonus, ids = continued(state, rows)
         cache = reorder_cache(cache, rows)
-        length = state.position + 1
-        ends = ops.logical_and(tokens == end_id, log_probs > IMPOSSIBLE / 2)
-        ends = ops.logical_or(ends, ops.expand_dims(length >= state.limits, 1))  # (B, K)
-        here = ops.arange(ops.shape(ids)[2]) == state.position  # (L,)
-        if bonus_fn is not None:
-            bonus = ops.where(finished, bonus, bonus_fn(cache))
-        return state._replace(
-            position=length,
-            tokens=tokens,
-            ids=ops.where(here, ops.expand_dims(tokens, 2), ids),
-            lengths=ops.where(finished, lengths, length),
-            log_probs=log_probs,
-            bonus=bonus,
-            finished=ops.logical_or(finished, ends),
-            cache=cache,
-        )
+        bonus = None if bonus_fn is None else bonus_fn(cache)
+        return next_state(state, log_probs, rows, tokens, end_id, bonus)._replace(cache=cache)
 
     def done(state):
         return is_done(state, num_hypotheses)
@@ -164,30 +133,8 @@ def beam_search(
     return search_in_rounds(state, step, done, result_of, resize, max_length)
 
 
-def start_state(start_ids, cache, *, limits, alpha, prefix, beam_size, room) -> BeamState:
-    """One hypothesis of no tokens a sentence, and K - 1 free places."""
-    batch_size = ops.shape(start_ids)[0]
-    zeros = ops.zeros((batch_size, beam_size), "int32")
-    free = ops.arange(beam_size) > 0  # (K,)
-    log_probs = ops.zeros_like(zeros, "float32") + ops.where(free, IMPOSSIBLE, 0.0)
-    return BeamState(
-        position=ops.convert_to_tensor(0, "int32"),
-        sentences=ops.arange(batch_size, dtype="int32"),
-        limits=limits,
-        alpha=alpha,
-        prefix=zeros[:, :0] if prefix is None else ops.cast(prefix, "int32"),
-        tokens=zeros + ops.expand_dims(start_ids, 1),
-        ids=ops.zeros((batch_size, beam_size, room), "int32"),
-        lengths=zeros,
-        log_probs=log_probs,
-        bonus=ops.zeros_like(log_probs),
-        finished=ops.zeros_like(zeros, "bool"),
-        cache=cache,
-    )
-
-
-def continuations(state, logits, top_logits, tokens, log_sum):
-    """The log-probabilities that each hypothesis has with its best k <= K continuations.
+def continuations(state, logits, rules):
+    """The best k <= K tokens after each hypothesis, and the log-probabilities they lead to.
 
     A finished hypothesis is followed by padding, at no cost; one inside its prefix by the next
     token of that alone.
@@ -195,14 +142,16 @@ def continuations(state, logits, top_logits, tokens, log_sum):
     Args:
         state: `BeamState`.
         logits: tensor (B * K, V).
-        top_logits: tensor (B * K, k), the largest that may be chosen.
-        tokens: int32 (B * K, k), whose they are.
-        log_sum: tensor (B * K, 1), the log of the sum of exponentials of the logits.
+        rules: `Rules`.
 
     Returns:
         Log-probabilities and tokens (B, K, k).
     """
-    beam_size, k = state.log_probs.shape[1], tokens.shape[1]
+    beam_size, room = state.ids.shape[1], ops.shape(state.ids)[2]
+    logits = ops.cast(logits, "float32")
+    k = min(beam_size, logits.shape[-1])
+    ids = ops.reshape(state.ids, (-1, room))  # (B * K, L)
+    top_logits, tokens, log_sum = allowed_top_k(logits, k, *rules.forbidden(logits, ids, state))
     prefix = state.prefix
     if prefix.shape[1] != 0:
         prefix = ops.repeat(prefix, beam_size, axis=0)  # (B * K, P)
@@ -232,33 +181,6 @@ def best_continuations(state, log_probs, tokens):
     log_probs, tokens = (ops.take(ops.reshape(x, (-1,)), flat) for x in (log_probs, tokens))
     rows = ops.reshape(chosen // k + sentence * beam_size, (-1,))  # (B * K,)
     return log_probs, rows, tokens
-
-
-def continued(state, rows):
-    """What the rows that go on were: finished, lengths, bonus (B, K) and ids (B, K, L)."""
-    shape = ops.shape(state.ids)
-    ids = ops.take(ops.reshape(state.ids, (-1, shape[2])), rows, axis=0)  # (B * K, L)
-    old = (state.finished, state.lengths, state.bonus)
-    new = (ops.reshape(ops.take(ops.reshape(x, (-1,)), rows), (-1, x.shape[1])) for x in old)
-    return (*new, ops.reshape(ids, (-1, shape[1], shape[2])))
-
-
-def resized(state, rows, room, resize_cache) -> BeamState:
-    """The state of the sentences at `rows`, with room for `room` tokens."""
-    missing = room - ops.shape(state.ids)[2]
-    state = state._replace(ids=ops.pad(state.ids, ((0, 0), (0, 0), (0, missing))))
-    kept = {
-        field: ops.take(value, rows, axis=0)
-        for field, value in state._asdict().items()
-        if field not in ("position", "cache")
-    }
-    return state._replace(**kept, cache=resize_cache(state.cache, rows, room))
-
-
-def scores_of(state):
-    """`log_prob / length_penalty + bonus` of each hypothesis: (B, K)."""
-    penalty = penalty_of(state.lengths, ops.expand_dims(state.alpha, 1))
-    return state.log_probs / penalty + state.bonus
 
 
 def is_done(state, num_hypotheses):

@@ -6,6 +6,9 @@ forbidden. Only the choice changes: a search takes probabilities from the logits
 its scores stay those of the model.
 """
 
+import functools
+from typing import Any, NamedTuple
+
 import numpy as np
 from keras import ops
 
@@ -41,23 +44,37 @@ def no_repeat_ngram(size):
     return constraint
 
 
-def forbidden_mask(constraints, suppress_ids, ids, position, vocab_size):
-    """What constraints and many suppressed tokens forbid: boolean (V,) or (R, V), or None."""
-    masks = [constraint(ids, position, vocab_size) for constraint in constraints]
-    if len(suppress_ids) > FEW:
-        members = np.zeros(vocab_size, "bool")
-        members[list(suppress_ids)] = True
-        masks.append(members)
-    forbidden = None
-    for mask in masks:
-        forbidden = mask if forbidden is None else ops.logical_or(forbidden, mask)
-    return forbidden
+class Rules(NamedTuple):
+    """What a search must not choose."""
 
+    suppress_ids: Any
+    min_length: int
+    end_id: int
+    constraints: Any
 
-def forbidden_tokens(suppress_ids, min_length, end_id, position):
-    """Pairs of a token and whether it is forbidden now, for those that are few.
+    def forbidden(self, logits, ids, state):
+        """What is forbidden at the next step.
 
-    A few tokens are quicker struck from the list of candidates than masked in every row of logits.
-    """
-    pairs = [(token, True) for token in suppress_ids if len(suppress_ids) <= FEW]
-    return pairs + ([(end_id, position + 1 < min_length)] if min_length > 1 else [])
+        A few tokens are quicker struck from a list of candidates than masked in every row.
+
+        Args:
+            logits: tensor (R, V).
+            ids: integers (R, L), the tokens so far.
+            state: a search's state, for its `position`.
+
+        Returns:
+            A boolean mask (V,) or (R, V), or None; and a list of pairs of a token and whether it
+            is forbidden.
+        """
+        position, size = state.position, logits.shape[-1]
+        masks = [constraint(ids, position, size) for constraint in self.constraints]
+        few = []
+        if len(self.suppress_ids) <= FEW:
+            few += [(token, True) for token in self.suppress_ids]
+        else:
+            members = np.zeros(size, "bool")
+            members[list(self.suppress_ids)] = True
+            masks.append(members)
+        if self.min_length > 1:
+            few.append((self.end_id, position + 1 < self.min_length))
+        return functools.reduce(ops.logical_or, masks) if masks else None, few

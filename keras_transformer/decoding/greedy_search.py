@@ -4,11 +4,11 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.constraints import forbidden_mask, forbidden_tokens
+from keras_transformer.decoding.constraints import Rules
 from keras_transformer.decoding.length_penalty import check_length_penalty
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
 from keras_transformer.decoding.prefix import force_prefix
-from keras_transformer.decoding.rounds import no_room, search_in_rounds
+from keras_transformer.decoding.rounds import no_room, search_in_rounds, take_sentences
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 from keras_transformer.decoding.top_k import allowed_top_k
 
@@ -83,36 +83,13 @@ def greedy_search(
     """
     check_max_length(max_length)
 
+    rules = Rules(suppress_ids, min_length, end_id, constraints)
+
     def step(*state):
         state = GreedyState(*state)
         logits, cache = step_fn(state.tokens, state.cache, state.position)  # (B, V)
-        logits = ops.cast(logits, "float32")
-        mask = forbidden_mask(
-            constraints, suppress_ids, state.ids, state.position, logits.shape[-1]
-        )
-        tokens = forbidden_tokens(suppress_ids, min_length, end_id, state.position)
-        value, chosen, log_sum = allowed_top_k(logits, 1, mask, tokens)  # (B, 1) each
-        if choose is not None:
-            value, chosen = chosen_logit(choose, logits, mask, tokens, state.position)
-        value, chosen = force_prefix(state.prefix, state.position, logits, value, chosen)
-        log_probs, chosen = (value - log_sum)[:, 0], chosen[:, 0]  # (B,)
-        log_probs = ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE)
-        here = ops.logical_and(
-            ops.arange(ops.shape(state.ids)[1]) == state.position,
-            ops.logical_not(ops.expand_dims(state.finished, 1)),
-        )  # (B, L)
-        length = state.position + 1
-        ends = ops.logical_or(chosen == end_id, log_probs < IMPOSSIBLE / 2)
-        ends = ops.logical_or(ends, length >= state.limits)
-        return state._replace(
-            position=length,
-            tokens=chosen,
-            ids=ops.where(here, ops.expand_dims(chosen, 1), state.ids),
-            lengths=ops.where(state.finished, state.lengths, length),
-            log_probs=state.log_probs + ops.where(state.finished, 0.0, log_probs),
-            finished=ops.logical_or(state.finished, ends),
-            cache=cache,
-        )
+        log_probs, chosen = choice(state, logits, rules, choose)
+        return next_state(state, log_probs, chosen, end_id)._replace(cache=cache)
 
     start_ids = ops.cast(start_ids, "int32")
     no_prefix = ops.zeros((ops.shape(start_ids)[0], 0), "int32")
@@ -138,18 +115,23 @@ def greedy_search(
         return result_of(GreedyState(*ops.while_loop(keep_searching, step, state)))
 
     def resize(state, rows, room):
-        missing = room - ops.shape(state.ids)[1]
-        state = state._replace(ids=ops.pad(state.ids, ((0, 0), (0, missing))))
-        kept = {
-            field: ops.take(value, rows, axis=0)
-            for field, value in state._asdict().items()
-            if field not in ("position", "cache")
-        }
-        return state._replace(**kept, cache=resize_cache(state.cache, rows, room))
+        return resized(state, rows, room, resize_cache)
 
     return search_in_rounds(
         state, step, lambda state: state.finished, result_of, resize, max_length
     )
+
+
+def choice(state, logits, rules, choose):
+    """The next token of each hypothesis and its log-probability: (B,) each."""
+    logits = ops.cast(logits, "float32")
+    mask, tokens = rules.forbidden(logits, state.ids, state)
+    logit, chosen, log_sum = allowed_top_k(logits, 1, mask, tokens)  # (B, 1) each
+    if choose is not None:
+        logit, chosen = chosen_logit(choose, logits, mask, tokens, state.position)
+    logit, chosen = force_prefix(state.prefix, state.position, logits, logit, chosen)
+    log_probs = (logit - log_sum)[:, 0]
+    return ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE), chosen[:, 0]
 
 
 def chosen_logit(choose, logits, mask, tokens, position):
@@ -161,6 +143,32 @@ def chosen_logit(choose, logits, mask, tokens, position):
     allowed = ops.where(forbidden, IMPOSSIBLE, logits)
     chosen = ops.expand_dims(ops.cast(choose(allowed, position), "int32"), 1)  # (B, 1)
     return ops.take_along_axis(allowed, chosen, axis=1), chosen
+
+
+def next_state(state, log_probs, chosen, end_id) -> GreedyState:
+    """The state after one more token of each hypothesis, its cache aside."""
+    here = ops.logical_and(
+        ops.arange(ops.shape(state.ids)[1]) == state.position,
+        ops.logical_not(ops.expand_dims(state.finished, 1)),
+    )  # (B, L)
+    length = state.position + 1
+    ends = ops.logical_or(chosen == end_id, log_probs < IMPOSSIBLE / 2)
+    ends = ops.logical_or(ends, length >= state.limits)
+    return state._replace(
+        position=length,
+        tokens=chosen,
+        ids=ops.where(here, ops.expand_dims(chosen, 1), state.ids),
+        lengths=ops.where(state.finished, state.lengths, length),
+        log_probs=state.log_probs + ops.where(state.finished, 0.0, log_probs),
+        finished=ops.logical_or(state.finished, ends),
+    )
+
+
+def resized(state, rows, room, resize_cache) -> GreedyState:
+    """The state of the sentences at `rows`, with room for `room` tokens."""
+    missing = room - ops.shape(state.ids)[1]
+    state = state._replace(ids=ops.pad(state.ids, ((0, 0), (0, missing))))
+    return take_sentences(state, rows)._replace(cache=resize_cache(state.cache, rows, room))
 
 
 def result_of(state) -> SearchResult:

@@ -56,6 +56,12 @@ def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> Sea
     return SearchResult(*results)
 
 
+def take_sentences(state, rows):
+    """A state, its cache aside, of the sentences at `rows` only."""
+    fields = [field for field in state._fields if field not in ("position", "cache")]
+    return state._replace(**{f: ops.take(getattr(state, f), rows, axis=0) for f in fields})
+
+
 def no_room(start_ids):
     """0 tokens, but in a graph as a tensor: a number would fix the shape that rounds change."""
     return ops.shape(start_ids)[0] * 0

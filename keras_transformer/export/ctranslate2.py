@@ -137,6 +137,6 @@ def _activation(function):
     name = getattr(function, "__name__", str(function))
     if name not in known:
         raise ValueError(
-            f"The activation {name!r} has no equivalent in CTranslate2, which knows {sorted(known)}."
+            f"The activation {name!r} has no equivalent in CTranslate2; it knows {sorted(known)}."
         )
     return known[name]

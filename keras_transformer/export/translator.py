@@ -12,7 +12,6 @@ from keras_transformer.export.search_settings import SearchSettings, check_setti
 from keras_transformer.export.signatures import signatures
 from keras_transformer.export.translation_graph import TranslationGraph
 
-
 # A model's vocabulary may have so many ids more than its tokenizer, to be a multiple of 64 or 128.
 VOCABULARY_PADDING = 128
 
