@@ -11,6 +11,7 @@ VERSION = re.search(
 ).group(1)
 
 EXTRAS = {
+    "ctranslate2": ["ctranslate2>=4.6"],
     "jax": ["jax>=0.5"],
     "serving": ["tensorflow-serving-api>=2.20,<2.22"],
     # tensorflow-datasets imports importlib_resources without declaring it.

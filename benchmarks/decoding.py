@@ -198,7 +198,7 @@ def graph_engines(model, tokenizer, texts, settings, directory, wanted):
         if engine not in wanted:
             continue
         translator = Translator(model, tokenizer, **settings)
-        path = translator.export(directory / engine, precision=precision)
+        path = translator.export(directory / engine, precision=precision, signatures=())
         signature = tf.saved_model.load(path).signatures["serving_default"]
 
         def translate(signature=signature):

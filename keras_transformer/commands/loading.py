@@ -11,7 +11,14 @@ from keras_transformer.export.translator import translate_in_batches
 
 def search_options(options) -> dict:
     """The arguments of a `Translator` that were given on the command line."""
-    names = ("search", "beam_size", "length_penalty")
+    names = (
+        "search",
+        "beam_size",
+        "length_penalty",
+        "coverage_penalty",
+        "min_length",
+        "no_repeat_ngram",
+    )
     values = {name: getattr(options, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 

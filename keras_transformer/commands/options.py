@@ -139,6 +139,15 @@ def _add_search(parser) -> None:
         metavar="ALPHA",
         help="alpha of ((5 + n) / 6) ** alpha (0.6)",
     )
+    parser.add_argument(
+        "--coverage-penalty", type=penalty, metavar="BETA", help="of a beam search (0)"
+    )
+    parser.add_argument(
+        "--min-length", type=positive_int, metavar="N", help="fewest tokens of a translation"
+    )
+    parser.add_argument(
+        "--no-repeat-ngram", type=positive_int, metavar="N", help="no N tokens in a row twice"
+    )
 
 
 def _add_translate(parser) -> None:
@@ -158,6 +167,24 @@ def _add_export(parser) -> None:
     parser.add_argument("run", metavar="RUN", help="what train wrote")
     parser.add_argument("directory", metavar="DIRECTORY", help="the next version is written here")
     _add_search(parser)
+    parser.add_argument(
+        "--format",
+        choices=("savedmodel", "ctranslate2"),
+        default="savedmodel",
+        help="ctranslate2 needs the extra of that name (%(default)s)",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        help="of a SavedModel's weights and activations (float32)",
+    )
+    parser.add_argument(
+        "--warmup", metavar="FILE", help="texts, one a line, for a server's warm-up requests"
+    )
+    parser.add_argument(
+        "--quantization", metavar="TYPE", help="of ctranslate2: int8, bfloat16, ... (none)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace what is there")
 
 
 def _add_demo(parser) -> None:

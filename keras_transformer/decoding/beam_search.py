@@ -161,7 +161,7 @@ def continuations(state, logits, rules):
     log_probs, tokens = (ops.reshape(x, (-1, beam_size, k)) for x in (log_probs, tokens))
     finished = ops.expand_dims(state.finished, 2)  # (B, K, 1)
     log_probs = ops.expand_dims(state.log_probs, 2) + ops.where(finished, 0.0, log_probs)
-    return log_probs, ops.where(finished, 0, tokens)
+    return ops.maximum(log_probs, IMPOSSIBLE), ops.where(finished, 0, tokens)
 
 
 def best_continuations(state, log_probs, tokens):

@@ -76,12 +76,10 @@ def load_run(directory):
     return model, tokenizer
 
 
-def load_translator(directory, *, search="beam", beam_size=4, length_penalty=0.6) -> Translator:
-    """A `Translator` from a run directory; arguments and errors as there and in `load_run`."""
+def load_translator(directory, **settings) -> Translator:
+    """A `Translator` from a run directory; settings and errors as there and in `load_run`."""
     model, tokenizer = load_run(directory)
-    return Translator(
-        model, tokenizer, search=search, beam_size=beam_size, length_penalty=length_penalty
-    )
+    return Translator(model, tokenizer, **settings)
 
 
 def _check_parameters(model, parameters: int) -> None:

@@ -20,7 +20,7 @@ SELF_TEST_TEXTS = ("a", "1 2 3", "")
 
 
 def export_saved_model(
-    translator, directory, *, precision="float32", overwrite=False, warmup=None
+    translator, directory, *, precision="float32", names=None, overwrite=False, warmup=None
 ) -> str:
     """Writes the next version of a model directory, all of it or nothing.
 
@@ -33,7 +33,7 @@ def export_saved_model(
     directory.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
-        module = serving_module(translator, precision)
+        module = serving_module(translator, precision, names)
         tf.saved_model.save(module, str(temporary), signatures=module.signature_functions)
         if warmup is not None:
             write_warmup_requests(temporary, warmup, WARM_SIGNATURES)
@@ -49,7 +49,7 @@ def export_saved_model(
     return str(final)
 
 
-def serving_module(translator, precision) -> tf.Module:
+def serving_module(translator, precision, names=None) -> tf.Module:
     """What is saved: the graph, its weights and the tokenizer, and nothing of Keras."""
     settings = translator.settings
     longest = max(settings.max_source_length, settings.max_length)
@@ -62,7 +62,11 @@ def serving_module(translator, precision) -> tf.Module:
     )
     module.tokenizer = translator.tokenizer
     graph = TranslationGraph(model, translator.tokenizer, settings, module.decoding_weights)
-    module.signature_functions = signatures(graph)
+    functions = signatures(graph)
+    for name in names or ():
+        check_choice("signatures", name, functions)
+    chosen = functions if names is None else {"serving_default", *names}
+    module.signature_functions = {name: functions[name] for name in functions if name in chosen}
     return module
 
 

@@ -69,7 +69,8 @@ def translate_with_options(graph, text, length_penalty, max_length, prefix):
         source_ids,
         lengths,
         graph.settings.search,
-        length_penalty=tf.clip_by_value(length_penalty, 0.0, 100.0),
+        # NaN is not above 0 either.
+        length_penalty=tf.where(length_penalty > 0, tf.minimum(length_penalty, 100.0), 0.0),
         max_length=max_length,
         prefix_ids=prefix_ids.to_tensor(0),
     )

@@ -131,7 +131,9 @@ class Translator(tf.Module):
         output = self._functions["score"](_as_tensor(sources), _as_tensor(targets))
         return output["log_prob"].numpy().tolist()
 
-    def export(self, directory, *, precision="float32", overwrite=False, warmup=None) -> str:
+    def export(
+        self, directory, *, precision="float32", signatures=None, overwrite=False, warmup=None
+    ) -> str:
         """Writes `directory/<version>/`, a SavedModel for TensorFlow Serving.
 
         See `export.signatures` for what it can be asked. Before it appears in `directory`, it is
@@ -141,6 +143,8 @@ class Translator(tf.Module):
             directory: the model's directory; versions count up from 1. If its name is a number,
                 it is the version itself.
             precision: "float32" or "bfloat16", of weights and activations; scores are float32.
+            signatures: names of those wanted beside `serving_default`; all by default. Fewer are
+                smaller and load faster.
             overwrite: whether a version that exists is replaced.
             warmup: texts for warm-up requests, which TensorFlow Serving sends to itself before it
                 serves; needs the extra `[serving]`. None for no such file.
@@ -153,7 +157,12 @@ class Translator(tf.Module):
             RuntimeError: if the exported model fails its self-test.
         """
         return export_saved_model(
-            self, directory, precision=precision, overwrite=overwrite, warmup=warmup
+            self,
+            directory,
+            precision=precision,
+            names=signatures,
+            overwrite=overwrite,
+            warmup=warmup,
         )
 
     def export_ctranslate2(self, directory, *, quantization=None, overwrite=False) -> str:

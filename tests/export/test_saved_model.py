@@ -103,9 +103,9 @@ def test_graph_has_no_python_and_no_compiled_functions(exported):
 def test_versions_count_up_and_nothing_else_is_left(trained, tokenizer, tmp_path):
     translator = Translator(trained, tokenizer, search="greedy")
     directory = tmp_path / "model"
-    assert translator.export(directory) == str(directory / "1")
+    assert translator.export(directory, signatures=()) == str(directory / "1")
     (directory / "7").mkdir()
-    assert translator.export(directory) == str(directory / "8")
+    assert translator.export(directory, signatures=()) == str(directory / "8")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["model"]
     assert sorted(entry.name for entry in directory.iterdir()) == ["1", "7", "8"]
     assert saved_model_path(directory) == directory / "8"

@@ -356,10 +356,10 @@ def test_blank_text_with_options_is_blank(served):
     assert translate(served, " ", 1.0, 9, "der Hund") == ("", 0.0)
 
 
-@pytest.mark.parametrize("alpha", [-1.0, 100.0, 1e30, np.inf, -np.inf, np.nan])
-def test_a_length_penalty_out_of_range_gives_a_finite_score(served, alpha):
+@pytest.mark.parametrize("alpha", [-1.0, -np.inf, np.nan])
+def test_a_length_penalty_below_0_is_0(served, alpha):
     alone = translate(served, "a dog runs", length_penalty=alpha)
-    assert np.isfinite(alone[1])
+    assert alone == pytest.approx(translate(served, "a dog runs", length_penalty=0.0))
     options = {"length_penalty": [0.6, alpha], "max_length": [256] * 2, "prefix": [""] * 2}
     both = served("translate", text=["a cat sleeps", "a dog runs"], **options)
     assert both["translation"][1].decode() == alone[0]

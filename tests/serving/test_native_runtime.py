@@ -170,7 +170,7 @@ def test_an_untrained_model_runs(search, run_native, tokenizer, sentences, rando
     translator = Translator(
         randomize(model), tokenizer, search=search, max_source_length=16, max_length=24
     )
-    path = translator.export(tmp_path / "untrained")
+    path = translator.export(tmp_path / "untrained", signatures=())
     texts = [source.encode() for source in sentences[0]] + NASTY_TEXTS
     native = assert_same_as_in_python(run_native, translator, path, texts)
     assert len(set(native["translation"])) > 2
