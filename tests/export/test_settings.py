@@ -1,0 +1,280 @@
+"""What the settings of a translator do to its translations and their scores."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import Transformer, Translator
+from keras_transformer.data.special_tokens import END_ID, NUM_SPECIAL_TOKENS, START_ID
+from keras_transformer.decoding.length_penalty import length_penalty
+from keras_transformer.decoding.sampling import sampler
+from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.export.translation_graph import TranslationGraph
+
+
+def search(translator, texts, num_hypotheses=1):
+    """The `SearchResult` behind a translator's answers, as arrays, and its graph."""
+    graph = TranslationGraph(translator.model, translator.tokenizer, translator.settings)
+    kind = translator.settings.search
+    find = tf.function(lambda *source: graph.search(*source, kind, num_hypotheses=num_hypotheses))
+    result = find(*graph.source_ids(tf.constant(texts)))
+    return type(result)(*(field.numpy() for field in result)), graph
+
+
+def hypotheses(result):
+    """The real tokens of each best hypothesis."""
+    return [ids[:n].tolist() for ids, n in zip(result.ids[:, 0], result.lengths[:, 0], strict=True)]
+
+
+def tokens(tokenizer, text) -> list[int]:
+    return [*tokenizer.tokenize([text]).to_list()[0], END_ID]
+
+
+def log_prob(model, source_ids, target_ids) -> float:
+    """The log-probability of a translation, by one pass of the model over all of it."""
+    inputs = np.array([source_ids]), np.array([[START_ID, *target_ids[:-1]]])
+    logits = np.array(model(inputs, training=False))[0].astype("float64")
+    logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
+    return sum(logits[i, token] for i, token in enumerate(target_ids))
+
+
+def repeats(ids, size) -> bool:
+    ngrams = list(zip(*(ids[i:] for i in range(size)), strict=False))
+    return len(set(ngrams)) < len(ngrams)
+
+
+@pytest.fixture
+def small(tokenizer, randomize):
+    """small(**arguments): a model of one layer with random weights, which repeats itself."""
+
+    def build(**arguments):
+        keras.utils.set_random_seed(3)
+        size = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16, "max_length": 128}
+        arguments = {"source_vocab_size": tokenizer.vocab_size, **size, **arguments}
+        return randomize(Transformer(**arguments))
+
+    return build
+
+
+# nbest and score in Python
+
+
+def test_nbest_are_the_signatures_rows(exported, served, sentences):
+    texts = [sentences[0][0], "", sentences[0][5]]
+    expected = served("nbest", text=texts)
+    answers = exported[0].nbest(texts)
+    assert [a.texts for a in answers] == [[t.decode() for t in r] for r in expected["translations"]]
+    np.testing.assert_allclose([a.scores for a in answers], expected["scores"], rtol=0, atol=1e-4)
+    assert exported[0].nbest([]) == []
+
+
+def test_score_is_the_log_probability_of_the_pair(exported, trained, tokenizer, sentences):
+    sources, targets = sentences[0], [*sentences[1][1:], "no such \U0001f600"]
+    scores = exported[0].score(sources, targets)
+    for source, target, score in zip(sources, targets, scores, strict=True):
+        expected = log_prob(trained, tokens(tokenizer, source), tokens(tokenizer, target))
+        assert score == pytest.approx(expected, abs=1e-3)
+    assert exported[0].score([], []) == []
+
+
+def test_score_needs_pairs(exported):
+    with pytest.raises(ValueError, match="must be pairs, but there are 2 sources and 1 targets"):
+        exported[0].score(["a", "b"], ["c"])
+    with pytest.raises(TypeError, match="list of strings"):
+        exported[0].score("a", ["c"])
+
+
+def test_scoring_and_attention_do_not_depend_on_the_batch_size(trained, tokenizer, sentences):
+    answers = []
+    for batch_size in (2, 64):
+        translator = Translator(trained, tokenizer, batch_size=batch_size)
+        graph = TranslationGraph(trained, tokenizer, translator.settings)
+        source_ids, target_ids = (graph.source_ids(tf.constant(texts))[0] for texts in sentences)
+        answers.append((graph.token_log_probs(source_ids, target_ids).numpy(),))
+        answers[-1] += (graph.attention(source_ids, target_ids).numpy(),)
+    for small_batches, one_batch in zip(*answers, strict=True):
+        np.testing.assert_allclose(small_batches, one_batch, rtol=0, atol=1e-5)
+
+
+# Constraints and penalties
+
+
+@pytest.mark.parametrize("kind", ["greedy", "beam"])
+def test_min_length_counts_the_end_token(kind, trained, tokenizer, sentences):
+    free, _ = search(Translator(trained, tokenizer, search=kind), sentences[0])
+    least = 9
+    assert free.lengths.min() < least < free.lengths.max()
+    translator = Translator(trained, tokenizer, search=kind, min_length=least)
+    result, graph = search(translator, sentences[0])
+    assert result.lengths.min() == least
+    for i, ids in enumerate(hypotheses(result)):
+        assert END_ID not in ids[:-1]
+        if free.lengths[i, 0] >= least:
+            assert ids == hypotheses(free)[i]
+    texts, scores = translator.translate(sentences[0])
+    assert texts == [text.decode() for text in graph.texts(result.ids).numpy()[:, 0]]
+    np.testing.assert_allclose(scores, result.scores[:, 0], rtol=0, atol=1e-4)
+
+
+def test_min_length_is_above_the_limit_of_a_short_source(small, tokenizer):
+    translator = Translator(
+        small(), tokenizer, search="greedy", min_length=60, max_length=100, max_source_length=9
+    )
+    assert (search(translator, ["a"])[0].lengths >= 60).all()
+
+
+@pytest.mark.parametrize("kind", ["greedy", "beam"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_no_ngram_occurs_twice(kind, size, small, tokenizer, sentences):
+    arguments = {"search": kind, "beam_size": 2, "max_source_length": 16, "max_length": 40}
+    model = small()
+    free, _ = search(Translator(model, tokenizer, **arguments), sentences[0])
+    assert any(repeats(ids, size) for ids in hypotheses(free))
+    translator = Translator(model, tokenizer, **arguments, no_repeat_ngram=size)
+    result, graph = search(translator, sentences[0])
+    source_ids, lengths = graph.source_ids(tf.constant(sentences[0]))
+    for i, ids in enumerate(hypotheses(result)):
+        assert not repeats(ids, size)
+        # The scores are still those of the model.
+        expected = log_prob(model, source_ids[i, : lengths[i]].numpy(), ids)
+        assert result.log_probs[i, 0] == pytest.approx(expected, abs=2e-3)
+
+
+def test_coverage_penalty_takes_from_scores_what_was_not_attended_to(
+    trained, tokenizer, word_salads
+):
+    texts, beta = word_salads[:12], 0.7
+    translator = Translator(trained, tokenizer, coverage_penalty=beta, max_length=40)
+    result, graph = search(translator, texts, num_hypotheses=4)
+    source_ids, lengths = graph.source_ids(tf.constant(texts))
+    chosen_otherwise = search(Translator(trained, tokenizer, max_length=40), texts)[0]
+    assert hypotheses(chosen_otherwise) != hypotheses(result)
+    for n in range(4):
+        attention = graph.attention(source_ids, result.ids[:, n]).numpy()  # (B, T, S)
+        for i, rows in enumerate(attention):
+            coverage = rows[: result.lengths[i, n], : lengths[i]].sum(0)
+            bonus = beta * np.log(np.clip(coverage, 1e-6, 1)).sum()
+            expected = result.log_probs[i, n] / length_penalty(result.lengths[i, n], 0.6)
+            assert result.scores[i, n] == pytest.approx(float(expected) + bonus, abs=1e-3)
+    assert (np.diff(result.scores, axis=1) <= 0).all()
+    texts_and_scores = translator.translate(texts)
+    assert texts_and_scores.texts == [t.decode() for t in graph.texts(result.ids).numpy()[:, 0]]
+
+
+# Sampling
+
+
+def test_a_sample_is_drawn_from_the_model_and_scored_by_it(trained, tokenizer, sentences):
+    arguments = {"search": "sample", "max_length": 24}
+    drawn = []
+    for seed in (1, 2, 3):
+        translator = Translator(trained, tokenizer, sampler=sampler(seed=seed), **arguments)
+        result, graph = search(translator, sentences[0])
+        drawn.append(hypotheses(result))
+        source_ids, lengths = graph.source_ids(tf.constant(sentences[0]))
+        for i, ids in enumerate(hypotheses(result)):
+            expected = log_prob(trained, source_ids[i, : lengths[i]].numpy(), ids)
+            assert result.log_probs[i, 0] == pytest.approx(expected, abs=1e-3)
+    # The model is sure of what it has learnt; a high temperature makes it unsure.
+    hot = {**arguments, "sampler": sampler(seed=1, temperature=8.0)}
+    assert hypotheses(search(Translator(trained, tokenizer, **hot), sentences[0])[0]) != drawn[0]
+
+
+def test_a_sample_depends_on_its_seed_alone(trained, tokenizer, word_salads):
+    def sampled(seed):
+        choose = sampler(temperature=3.0, top_k=50, top_p=0.95, seed=seed)
+        return Translator(trained, tokenizer, search="sample", sampler=choose, max_length=24)
+
+    translator = sampled(5)
+    texts = word_salads[:10]
+    together = translator.translate(texts)
+    assert translator.translate(texts) == together
+    alone = translator.translate(texts[3:4])
+    assert alone.texts == together.texts[3:4]
+    assert alone.scores == pytest.approx(together.scores[3:4], abs=1e-4)
+    assert sampled(5).translate(texts).texts == together.texts
+    assert sampled(6).translate(texts).texts != together.texts
+
+
+def test_a_sample_of_the_one_best_token_is_greedy(trained, tokenizer, sentences, word_salads):
+    texts = [*sentences[0], *word_salads[:10]]
+    one = Translator(trained, tokenizer, search="sample", sampler=sampler(top_k=1))
+    greedy = Translator(trained, tokenizer, search="greedy").translate(texts)
+    assert one.translate(texts).texts == greedy.texts
+
+
+# Weights and vocabularies that a search must survive
+
+
+def test_ids_beyond_the_tokenizer_are_never_chosen(small, tokenizer, sentences):
+    size = tokenizer.vocab_size // 64 * 64 + 64
+    model = small(source_vocab_size=size, tied_embeddings="none")
+    kernel = model.output_projection.kernel
+    rng = np.random.default_rng(0)
+    padding = rng.normal(size=(16, size - tokenizer.vocab_size)) * 20
+    kernel.assign(np.concatenate([kernel[:, : tokenizer.vocab_size], padding], axis=1))
+    logits = np.array(model((np.array([[5, END_ID]]), np.array([[START_ID, 7, 8]]))))
+    assert (logits.argmax(-1) >= tokenizer.vocab_size).all()
+    for kind in ("greedy", "beam"):
+        translator = Translator(
+            model, tokenizer, search=kind, max_length=16, max_source_length=16
+        )
+        result, _ = search(translator, sentences[0])
+        assert (result.ids < tokenizer.vocab_size).all()
+        ids = [token for row in hypotheses(result) for token in row]
+        assert all(token >= NUM_SPECIAL_TOKENS or token == END_ID for token in ids)
+        texts, scores = translator.translate(sentences[0])
+        assert any(texts) and np.isfinite(scores).all() and max(scores) < 0
+
+
+@pytest.mark.parametrize("kind", ["greedy", "beam"])
+def test_weights_that_are_not_finite_translate_to_nothing(kind, small, tokenizer):
+    model = small()
+    for weight in model.weights:
+        weight.assign(np.full(weight.shape, np.nan))
+    translator = Translator(
+        model, tokenizer, search=kind, max_source_length=16, max_length=16
+    )
+    expected = (["", "", ""], [IMPOSSIBLE, 0.0, IMPOSSIBLE])
+    assert translator.translate(["a dog", " ", "\U0001f600"]) == expected
+
+
+def test_a_row_that_is_not_finite_changes_no_other(small, tokenizer, sentences):
+    model = small(tied_embeddings="none")
+    arguments = {"max_source_length": 32, "max_length": 16}
+    expected = Translator(model, tokenizer, **arguments).translate(sentences[0])
+    embeddings = np.array(model.source_embedding.embeddings)
+    (poison,) = tokenizer.tokenize(["\u2603"])[:, -1].numpy()
+    embeddings[poison] = np.nan
+    model.source_embedding.embeddings.assign(embeddings)
+    texts = [*sentences[0][:3], "a \u2603", *sentences[0][3:]]
+    texts, scores = Translator(model, tokenizer, **arguments).translate(texts)
+    assert (texts.pop(3), scores.pop(3)) == ("", IMPOSSIBLE)
+    assert texts == expected.texts
+    assert scores == pytest.approx(expected.scores, abs=1e-4)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"search": "random"}, "search must be one of 'greedy', 'beam', 'sample', but is 'random'"),
+        ({"beam_size": 1.5}, "beam_size must be an integer of at least 1, but is 1.5"),
+        ({"length_penalty": float("nan")}, "length_penalty must be a number of at least 0"),
+        ({"coverage_penalty": -0.1}, "coverage_penalty must be a number of at least 0.*-0.1"),
+        ({"coverage_penalty": True}, "coverage_penalty must be a number of at least 0.*True"),
+        ({"max_source_length": 0}, "max_source_length must be an integer of at least 1"),
+        ({"min_length": -1}, "min_length must be an integer of at least 0, but is -1"),
+        ({"no_repeat_ngram": 2.0}, r"no_repeat_ngram must be an integer of at least 0.*2\.0"),
+        ({"no_repeat_ngram": True}, "no_repeat_ngram must be an integer of at least 0.*True"),
+        ({"min_length": 9, "max_length": 8}, "min_length must be at most max_length=8, but is 9"),
+        ({"search": "sample"}, r"search=\"sample\" and a sampler go together.*sampler=sampler"),
+        ({"sampler": max}, r"go together, but search is 'beam' and sampler is <built-in"),
+    ],
+)
+def test_settings_out_of_range_are_refused(trained, tokenizer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Translator(trained, tokenizer, **arguments)
