@@ -47,7 +47,7 @@ CASES = {
     "long_512": Case(3, 256, 1024, 4, 8000, 4, 8, 64, 512),
 }
 REAL_TEXT = "multi30k"
-BEAM_SIZE, BATCH_SIZE = 5, 64  # of the real text, in both engines
+BEAM_SIZE, BATCH_SIZE = 5, 128  # of the real text, in both engines
 
 PAUSE = 0.3  # seconds; the threads of an engine spin for about 0.2 after a call
 CALLS_IN_A_TURN = 2

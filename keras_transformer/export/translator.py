@@ -80,7 +80,7 @@ class Translator(tf.Module):
         sampler=None,
         max_source_length=256,
         max_length=256,
-        batch_size=64,
+        batch_size=128,
     ):
         super().__init__(name="translator")
         self.settings = check_settings(
