@@ -17,7 +17,13 @@ EXTRAS = {
     # tensorflow-datasets imports importlib_resources without declaring it.
     "tfds": ["tensorflow-datasets>=4.9.7", "importlib_resources"],
 }
-EXTRAS["test"] = ["hypothesis>=6", "pytest>=8", "pytest-xdist>=3.5", "ruff>=0.8", *sum(EXTRAS.values(), [])]
+EXTRAS["test"] = [
+    "hypothesis>=6",
+    "pytest>=8",
+    "pytest-xdist>=3.5",
+    "ruff>=0.8",
+    *sum(EXTRAS.values(), []),
+]
 
 setup(
     name="keras-transformer-layers",

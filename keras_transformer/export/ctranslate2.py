@@ -16,7 +16,9 @@ def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwr
     Its tokens are the pieces of `tokenizer`, which is written beside them as `tokenizer.model`.
     The end token is added to the source by CTranslate2. To choose among the same tokens as a
     `Translator`, pass `disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]]`; its
-    `length_penalty` is another formula, `score / length ** alpha`.
+    `length_penalty` is another formula, `score / length ** alpha`, and the log-probabilities of its
+    searches, but not those of `score_batch`, are renormalized over the tokens not suppressed. Ids
+    that the model has beyond the tokenizer's are left out.
 
     Args:
         model: a `Transformer`.
@@ -54,7 +56,13 @@ def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwr
 
 def transformer_spec(model, tokenizer):
     """The weights of `model` under CTranslate2's names, as its `TransformerSpec`."""
-    from ctranslate2.specs import TransformerSpec
+    try:
+        from ctranslate2.specs import TransformerSpec
+    except ImportError as error:
+        raise ImportError(
+            'CTranslate2 needs the extra "ctranslate2": '
+            "pip install keras-transformer-layers[ctranslate2]."
+        ) from error
 
     layer = model.decoder.layers[0]
     spec = TransformerSpec.from_config(
@@ -68,7 +76,7 @@ def transformer_spec(model, tokenizer):
         (spec.decoder, model.decoder, model.target_embedding),
     ):
         embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
-        embeddings.weight = _array(embedding.embeddings)  # (V, D)
+        embeddings.weight = _array(embedding.embeddings)[: tokenizer.vocab_size]  # (V, D)
         embeddings.multiply_by_sqrt_depth = True
         side.position_encodings.encodings = embedding.table
         if stack.final_norm is not None:
@@ -76,9 +84,11 @@ def transformer_spec(model, tokenizer):
         for target, source in zip(side.layer, stack.layers, strict=True):
             _set_layer(target, source)
     if model.output_projection is None:
-        spec.decoder.projection.weight = _array(model.target_embedding.embeddings)  # (V, D)
+        output = _array(model.target_embedding.embeddings)
     else:
-        _set_linear(spec.decoder.projection, model.output_projection)
+        output = _array(model.output_projection.kernel).T
+    output = np.ascontiguousarray(output[: tokenizer.vocab_size])
+    spec.decoder.projection.weight = output  # (V, D)
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)

