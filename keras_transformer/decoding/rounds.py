@@ -30,13 +30,13 @@ def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> Sea
     kind = type(state)
 
     def any_left(results, state):
-        return ops.shape(state[kind._fields.index("sentences")])[0] > 0
+        return ops.any(ops.logical_not(is_done(kind(*state))))
 
     def search_round(results, state):
         state = kind(*state)
-        size = ops.shape(state.sentences)[0]
-        room = next_room(state.position, max_length)
-        state = resize(state, ops.arange(size), room)
+        (rows,) = ops.nonzero(ops.logical_not(is_done(state)))
+        size, room = ops.shape(rows)[0], next_room(state.position, max_length)
+        state = resize(state, ops.cast(rows, "int32"), room)
 
         def keep_going(*state):
             state = kind(*state)
@@ -46,8 +46,7 @@ def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> Sea
 
         state = kind(*ops.while_loop(keep_going, step, state))
         results = write_results(results, state.sentences, result_of(state), max_length)
-        (rows,) = ops.nonzero(ops.logical_not(is_done(state)))
-        return results, tuple(resize(state, ops.cast(rows, "int32"), room))
+        return results, tuple(state)
 
     batch_size = ops.shape(state.sentences)[0]
     results = no_results(batch_size, result_of(state), max_length)

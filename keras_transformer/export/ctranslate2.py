@@ -9,6 +9,8 @@ import numpy as np
 
 from keras_transformer.data.special_tokens import END_ID, START_ID, UNK_ID
 
+MODEL = "model.bin"  # the file that CTranslate2 knows a model by
+
 
 def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwrite=False) -> str:
     """Writes a model that `ctranslate2.Translator(directory)` loads.
@@ -25,18 +27,18 @@ def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwr
         tokenizer: its `Tokenizer`.
         directory: where to write.
         quantization: None for float32, or one of CTranslate2's, such as "int8".
-        overwrite: whether an existing directory is replaced.
+        overwrite: whether a model that is there is replaced.
 
     Returns:
         `directory`.
 
     Raises:
         ImportError: if the extra `[ctranslate2]` is not installed.
-        ValueError: if the activation has no equivalent, or `directory` exists.
+        ValueError: if the activation has no equivalent, or `directory` exists and is not to be
+            replaced or no such model.
     """
     directory = Path(directory).absolute()
-    if directory.exists() and not overwrite:
-        raise ValueError(f"{directory} exists; name another directory or pass overwrite=True.")
+    _check_place(directory, overwrite)
     spec = transformer_spec(model, tokenizer)
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -52,6 +54,15 @@ def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwr
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return str(directory)
+
+
+def _check_place(directory: Path, overwrite: bool) -> None:
+    if not directory.exists():
+        return
+    if not overwrite:
+        raise ValueError(f"{directory} exists; name another directory or pass overwrite=True.")
+    if not (directory / MODEL).is_file():
+        raise ValueError(f"{directory} is no CTranslate2 model to replace; name another directory.")
 
 
 def transformer_spec(model, tokenizer):

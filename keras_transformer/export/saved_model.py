@@ -98,6 +98,8 @@ def _place(directory: Path, overwrite: bool):
         raise ValueError(
             f"{directory} exists; name its parent for the next version, or pass overwrite=True."
         )
+    if directory.exists() and not (directory / "saved_model.pb").is_file():
+        raise ValueError(f"{directory} is no SavedModel to replace; name another directory.")
     return directory.parent, int(directory.name)
 
 

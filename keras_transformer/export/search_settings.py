@@ -23,6 +23,7 @@ class SearchSettings(NamedTuple):
     max_source_length: int
     max_length: int
     batch_size: int
+    num_streams: int
 
 
 def check_settings(settings: SearchSettings) -> SearchSettings:
@@ -35,7 +36,7 @@ def check_settings(settings: SearchSettings) -> SearchSettings:
     check_beam(settings.beam_size, 1)
     check_length_penalty(settings.length_penalty)
     check_coverage_penalty(settings.coverage_penalty)
-    for name in ("max_source_length", "max_length", "batch_size"):
+    for name in ("max_source_length", "max_length", "batch_size", "num_streams"):
         check_positive_int(name, getattr(settings, name))
     for name in ("min_length", "no_repeat_ngram"):
         value = getattr(settings, name)

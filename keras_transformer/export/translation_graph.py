@@ -15,7 +15,7 @@ from keras_transformer.decoding.coverage_penalty import coverage_penalty
 from keras_transformer.decoding.greedy_search import greedy_search
 from keras_transformer.decoding.rounds import no_room
 from keras_transformer.decoding.search_result import SearchResult
-from keras_transformer.export.row_batches import in_batches
+from keras_transformer.export.row_batches import in_batches, in_streams
 from keras_transformer.export.search_settings import SEARCHES
 
 # A translation may have this many tokens for each source token, plus some: far above any real
@@ -123,7 +123,11 @@ class TranslationGraph:
         zeros = tf.ensure_shape(tf.zeros(shape), [None, num_hypotheses])
         results = ids, tf.cast(zeros, tf.int32), zeros, zeros
         order = tf.argsort(source_lengths, direction="DESCENDING", stable=True)
-        return SearchResult(*in_batches(search_rows, order, self.settings.batch_size, results))
+        return SearchResult(
+            *in_streams(
+                search_rows, order, self.settings.num_streams, self.settings.batch_size, results
+            )
+        )
 
     def _limits(self, source_lengths, max_length, prefix_ids):
         limits = source_lengths * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS
@@ -147,6 +151,7 @@ class TranslationGraph:
                 max_length=no_room(source_ids),
                 beam_size=beam_size,
                 weights=self.weights,
+                track_coverage=settings.coverage_penalty > 0 and search == "beam",
             ),
             "end_id": END_ID,
             "max_length": tf.reduce_max(options["max_lengths"]),

@@ -81,6 +81,7 @@ class Translator(tf.Module):
         max_source_length=256,
         max_length=256,
         batch_size=128,
+        num_streams=2,
     ):
         super().__init__(name="translator")
         self.settings = check_settings(
@@ -95,6 +96,7 @@ class Translator(tf.Module):
                 max_source_length=max_source_length,
                 max_length=max_length,
                 batch_size=batch_size,
+                num_streams=num_streams,
             )
         )
         _check_fit(model, tokenizer, max(max_source_length, max_length))

@@ -1,8 +1,8 @@
-"""The cache of a search: the keys of every hypothesis, and whose they are.
+"""The cache of a search: the keys of every hypothesis, and which of them each one sees.
 
-The keys and values of all beams of a sentence lie side by side, position by position, and a beam
-finds its own among them by its ancestors: the beam that wrote each position. A search that
-reorders its beams moves that small table and no keys.
+The keys and values of all beams of a sentence lie side by side, and a boolean table says which of
+them belong to a hypothesis: those it wrote itself or took over from the one it continues. A search
+that reorders its beams moves rows of that table and no keys.
 """
 
 from keras import ops
@@ -10,26 +10,19 @@ from keras import ops
 from keras_transformer.layers.decoding_step import owned
 
 
-def extend_ancestors(ancestors, position):
-    """Enters each beam as the writer of its own `position`; which cached keys it then sees.
+def extend_visible(visible, used):
+    """Lets each beam see the key that it writes next.
 
     Args:
-        ancestors: int32 (B, K, L).
-        position: integer scalar.
+        visible: boolean (B, K, M), which keys each of K beams sees.
+        used: integer scalar, the number of keys there are; beam k writes number `used + k`.
 
     Returns:
-        The new table (B, K, L) and the attention mask (B, K, L * K), True where beam k descends
-        from the beam that wrote the key.
+        The new table.
     """
-    beam_size, max_length = ancestors.shape[1], ops.shape(ancestors)[2]
-    beams = ops.arange(beam_size, dtype="int32")  # (K,)
-    positions = ops.arange(max_length)  # (L,)
-    own = ops.reshape(beams, (1, beam_size, 1))
-    ancestors = ops.where(positions == position, own, ancestors)  # (B, K, L)
-    mask = ops.logical_and(
-        ops.expand_dims(ancestors, 3) == beams, ops.expand_dims(positions <= position, 1)
-    )  # (B, K, L, K)
-    return ancestors, ops.reshape(mask, (-1, beam_size, max_length * beam_size))
+    beam_size, size = visible.shape[1], ops.shape(visible)[2]
+    writers = ops.arange(size) - used  # (M,)
+    return ops.logical_or(visible, writers == ops.expand_dims(ops.arange(beam_size), 1))
 
 
 def reorder(cache, rows):
@@ -45,43 +38,74 @@ def reorder(cache, rows):
 
     def gather(x):
         beam_size, size = x.shape[1], ops.shape(x)[2]
-        x = ops.take(ops.reshape(x, (-1, size)), rows, axis=0)  # (B * K, L)
+        x = ops.take(ops.reshape(x, (-1, size)), rows, axis=0)  # (B * K, M)
         return ops.reshape(x, (-1, beam_size, size))
 
-    moved = {name: gather(cache[name]) for name in ("ancestors", "coverage")}
+    moved = {name: gather(cache[name]) for name in ("visible", "coverage") if name in cache}
     return {**cache, **moved}
 
 
 def resize(cache, sentences, max_length):
     """The cache of some sentences, with room for more tokens.
 
-    In a TensorFlow graph `decode_step` writes such a cache in place: use each only once.
+    Keys that no hypothesis sees any more are left out: after a few steps all beams of a sentence
+    descend from one or two, so most are. In a TensorFlow graph `decode_step` writes such a cache in
+    place: use each only once.
 
     Args:
         cache: from `Transformer.init_cache` or `decode_step`.
         sentences: integers (b,), those that are kept.
-        max_length: at least the room there is.
+        max_length: how many tokens there shall be room for, those so far included.
 
     Returns:
         The new cache.
     """
-    beam_size, room = cache["ancestors"].shape[1], ops.shape(cache["ancestors"])[2]
-    more = max_length - room
+    beam_size = cache["visible"].shape[1]
+    more = (max_length - cache["length"]) * beam_size
+    visible = ops.take(cache["visible"], sentences, axis=0)  # (b, K, M)
+    kept = kept_keys(visible)  # (b, m)
+    visible = ops.take_along_axis(visible, ops.expand_dims(kept, 1), axis=2)  # (b, K, m)
+
+    def keep_keys(x):
+        heads, size, head_dim = x.shape[1], ops.shape(x)[2], x.shape[3]
+        first = ops.expand_dims(sentences, 1) * heads + ops.arange(heads)  # (b, H)
+        rows = ops.expand_dims(first * size, 2) + ops.expand_dims(kept, 1)  # (b, H, m)
+        x = ops.take(ops.reshape(x, (-1, head_dim)), rows, axis=0)  # (b, H, m, D/H)
+        return ops.pad(x, ((0, 0), (0, 0), (0, more), (0, 0)))
 
     def keep(x):
         return ops.take(x, sentences, axis=0)
 
-    def resize_layer(layer):
-        widths = ((0, 0), (0, 0), (0, more * beam_size), (0, 0))
-        return {
-            "self": owned([ops.pad(keep(x), widths) for x in layer["self"][:2]]),
+    layers = [
+        {
+            "self": owned([keep_keys(x) for x in layer["self"][:2]]),
             "cross": tuple(keep(x) for x in layer["cross"]),
         }
-
+        for layer in cache["layers"]
+    ]
+    kept_rows = ("source_padding_mask", "coverage")
     return {
         **cache,
-        "layers": [resize_layer(layer) for layer in cache["layers"]],
-        "source_padding_mask": keep(cache["source_padding_mask"]),
-        "ancestors": ops.pad(keep(cache["ancestors"]), ((0, 0), (0, 0), (0, more))),
-        "coverage": keep(cache["coverage"]),
+        **{name: keep(cache[name]) for name in kept_rows if name in cache},
+        "layers": layers,
+        "visible": ops.pad(visible, ((0, 0), (0, 0), (0, more))),
+        "used": ops.shape(kept)[1],
     }
+
+
+def kept_keys(visible):
+    """The numbers of the keys that some hypothesis sees.
+
+    Args:
+        visible: boolean (b, K, M), M a multiple of K.
+
+    Returns:
+        int32 (b, m), in rising order; m the same for all, a multiple of K. Rows with fewer end in
+        some that nobody sees.
+    """
+    beam_size, size = visible.shape[1], ops.shape(visible)[2]
+    seen = ops.any(visible, axis=1)  # (b, M)
+    numbers = ops.arange(size, dtype="int32")  # (M,)
+    order = ops.argsort(ops.where(seen, numbers, numbers + size), axis=1)  # (b, M)
+    most = ops.max(ops.sum(ops.cast(seen, "int32"), axis=1), initial=0)
+    return ops.cast(order, "int32")[:, : (most + beam_size - 1) // beam_size * beam_size]

@@ -10,7 +10,7 @@ from keras_transformer.layers.masks import padding_mask
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.encoder import Encoder
-from keras_transformer.models.search_cache import extend_ancestors, reorder, resize
+from keras_transformer.models.search_cache import extend_visible, reorder, resize
 
 TYINGS = ("all", "source_target", "target_output", "none")
 
@@ -189,32 +189,39 @@ class Transformer(keras.Model):
         kernel = ops.cast(kernel, self.compute_dtype)  # (D, V)
         return {"output_kernel": kernel, "queries": queries}
 
-    def init_cache(self, source_ids, *, max_length, beam_size=1, weights=None):
+    def init_cache(
+        self, source_ids, *, max_length, beam_size=1, weights=None, track_coverage=False
+    ):
         """Encodes the source once and makes room for the target.
 
-        The keys and values of all beams of a sentence lie side by side, position by position; see
-        `extend_ancestors`.
+        The keys and values of all beams of a sentence lie side by side; see `search_cache`.
 
         Args:
             source_ids: integers (B, S), padded with 0.
             max_length: L, the largest number of target tokens.
             beam_size: K, the number of hypotheses of a sentence.
             weights: from `decoding_weights`, which is called by default.
+            track_coverage: whether to add up how much attention each source token gets.
 
         Returns:
-            A dict: "layers", from `Decoder.init_cache`; "source_padding_mask" (B, S); "ancestors"
-            (B, K, L), int32; "coverage" (B, K, S), how much attention each source token has had;
-            "weights".
+            A dict: "layers", from `Decoder.init_cache`; "source_padding_mask" (B, S); "length", the
+            number of tokens so far; "used", the number of keys; "visible" (B, K, L * K), which of
+            them each hypothesis sees; "weights"; "coverage" (B, K, S), if tracked.
         """
         encoder_output = self.encode(source_ids, training=False)  # (B, S, D)
         batch_size, source_length = ops.shape(source_ids)
-        return {
-            "layers": self.decoder.init_cache(encoder_output, batch_size, max_length * beam_size),
+        size = max_length * beam_size
+        cache = {
+            "layers": self.decoder.init_cache(encoder_output, batch_size, size),
             "source_padding_mask": padding_mask(source_ids, PAD_ID),
-            "ancestors": ops.zeros((batch_size, beam_size, max_length), "int32"),
-            "coverage": ops.zeros((batch_size, beam_size, source_length), "float32"),
+            "length": ops.convert_to_tensor(0, "int32"),
+            "used": ops.convert_to_tensor(0, "int32"),
+            "visible": ops.zeros((batch_size, beam_size, size), "bool"),
             "weights": self.decoding_weights() if weights is None else weights,
         }
+        if track_coverage:
+            cache["coverage"] = ops.zeros((batch_size, beam_size, source_length), "float32")
+        return cache
 
     def decode_step(self, token_ids, cache, position):
         """One token for every hypothesis: the `step_fn` of the searches.
@@ -228,28 +235,32 @@ class Transformer(keras.Model):
         Returns:
             Logits (B * K, V), float32, and the new cache.
         """
-        beam_size = cache["ancestors"].shape[1]
-        ancestors, attention_mask = extend_ancestors(cache["ancestors"], position)
+        beam_size = cache["visible"].shape[1]
+        visible = extend_visible(cache["visible"], cache["used"])  # (B, K, M)
         x = self.target_embedding(ops.expand_dims(token_ids, 1), position=position, training=False)
         d_model = x.shape[-1]
         x, scores, layers = self.decoder(
             ops.reshape(x, (-1, beam_size, d_model)),
-            attention_mask=attention_mask,
+            attention_mask=visible,
             source_padding_mask=cache["source_padding_mask"],
             cache=cache["layers"],
-            position=position * beam_size,
+            position=cache["used"],
             query_weights=cache["weights"]["queries"],
             return_attention_scores=True,
             training=False,
         )  # (B, K, D)
-        attention = ops.mean(scores[-1]["cross"], axis=1)  # (B, K, S)
         logits = ops.matmul(ops.reshape(x, (-1, d_model)), cache["weights"]["output_kernel"])
-        return ops.cast(logits, "float32"), {
+        cache = {
             **cache,
             "layers": layers,
-            "ancestors": ancestors,
-            "coverage": cache["coverage"] + attention,
-        }  # (B * K, V)
+            "length": cache["length"] + 1,
+            "used": cache["used"] + beam_size,
+            "visible": visible,
+        }
+        if "coverage" in cache:
+            attention = ops.mean(scores[-1]["cross"], axis=1)  # (B, K, S)
+            cache["coverage"] = cache["coverage"] + attention
+        return ops.cast(logits, "float32"), cache  # (B * K, V)
 
     def reorder_cache(self, cache, rows):
         """The cache after each hypothesis went on from row `rows[i]`; see `search_cache`."""

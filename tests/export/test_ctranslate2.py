@@ -1,12 +1,14 @@
 """The weights in CTranslate2: the same translations and scores from an engine of others."""
 
-import random
+import json
 import sys
 
+import keras
 import numpy as np
 import pytest
 
 from keras_transformer import Transformer, Translator
+from keras_transformer.data.special_tokens import PAD_ID, START_ID, UNK_ID
 from keras_transformer.decoding.length_penalty import length_penalty
 from keras_transformer.export.ctranslate2 import export_ctranslate2
 
@@ -14,6 +16,13 @@ ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra [ctrans
 
 # What a Translator never chooses, in CTranslate2's words.
 NEVER = {"disable_unk": True, "suppress_sequences": [["<pad>"], ["<s>"]]}
+
+FORMS = [
+    {"norm_first": False, "tied_embeddings": "source_target", "activation": "gelu"},
+    {"norm_first": True, "tied_embeddings": "none", "activation": "relu"},
+    {"norm_first": True, "tied_embeddings": "all", "activation": "gelu"},
+    {"norm_first": False, "tied_embeddings": "target_output", "activation": "relu"},
+]
 
 
 @pytest.fixture(scope="module")
@@ -24,90 +33,148 @@ def converted(trained, tokenizer, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def texts(sentences):
-    rng = random.Random(0)
-    words = sorted({word for source in sentences[0] for word in source.split()})
-    salads = [" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(100)]
-    return [*sentences[0], *salads]
+def texts(sentences, word_salads):
+    return [*sentences[0], *word_salads]
+
+
+@pytest.fixture
+def untrained(tokenizer, randomize):
+    """untrained(**arguments): a model whose weights, biases and norms are random."""
+
+    def build(**arguments):
+        keras.utils.set_random_seed(1)
+        size = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 32}
+        return randomize(
+            Transformer(**{"source_vocab_size": tokenizer.vocab_size, **size, **arguments})
+        )
+
+    return build
 
 
 def pieces_of(tokenizer, texts):
     return [tokenizer.pieces(ids) for ids in tokenizer.tokenize(texts).to_list()]
 
 
+def spell(tokenizer, pieces):
+    """The texts of lists of pieces."""
+    ids = {piece: i for i, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
+    longest = max(map(len, pieces))
+    rows = [[*map(ids.get, row), *[PAD_ID] * (longest - len(row))] for row in pieces]
+    return [text.decode() for text in tokenizer.detokenize(rows).numpy()]
+
+
+def log_probs(engine, tokenizer, sources, targets):
+    """CTranslate2's log-probability of each target."""
+    results = engine.score_batch(pieces_of(tokenizer, sources), pieces_of(tokenizer, targets))
+    return [sum(result.log_probs) for result in results]
+
+
 def test_greedy_translations_are_identical(converted, trained, tokenizer, texts):
     engine = ctranslate2.Translator(str(converted))
     results = engine.translate_batch(pieces_of(tokenizer, texts), beam_size=1, **NEVER)
     ours = Translator(trained, tokenizer, search="greedy")(texts)
+    assert len(texts) > 100
     assert pieces_of(tokenizer, ours) == [result.hypotheses[0] for result in results]
 
 
-def test_beam_scores_agree(converted, trained, tokenizer, texts):
-    translator = Translator(trained, tokenizer)
-    results = translator.translate(texts)
+def test_beam_translations_and_scores_agree(converted, trained, tokenizer, texts):
+    translator = Translator(trained, tokenizer, beam_size=4, length_penalty=0.0)
     engine = ctranslate2.Translator(str(converted))
-    targets = pieces_of(tokenizer, results.texts)
-    scored = engine.score_batch(pieces_of(tokenizer, texts), targets)
-    for target, score, theirs in zip(targets, results.scores, scored, strict=True):
-        log_prob = score * float(length_penalty(len(target) + 1, 0.6))
-        assert log_prob == pytest.approx(sum(theirs.log_probs), abs=1e-3)
-    assert translator.score(texts, results.texts) == pytest.approx(
-        [sum(theirs.log_probs) for theirs in scored], abs=1e-3
+    results = engine.translate_batch(
+        pieces_of(tokenizer, texts), beam_size=4, length_penalty=0, **NEVER
     )
+    ours = translator.translate(texts)
+    assert pieces_of(tokenizer, ours.texts) == [result.hypotheses[0] for result in results]
+    expected = log_probs(engine, tokenizer, texts, ours.texts)
+    assert ours.scores == pytest.approx(expected, abs=1e-3)
+    assert translator.score(texts, ours.texts) == pytest.approx(expected, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"norm_first": True, "tied_embeddings": "none"},
-        {"norm_first": False, "tied_embeddings": "source_target", "activation": "gelu"},
-        {"norm_first": True, "tied_embeddings": "target_output", "activation": "silu"},
-    ],
-    ids=str,
-)
-def test_every_form_of_the_model_scores_alike(arguments, tokenizer, texts, randomize, tmp_path):
-    model = Transformer(
-        num_layers=2,
-        d_model=16,
-        num_heads=2,
-        d_ff=32,
-        source_vocab_size=tokenizer.vocab_size,
-        **arguments,
+def test_scores_are_log_probabilities_over_the_length_penalty(
+    exported, converted, tokenizer, texts
+):
+    ours = exported[0].translate(texts)
+    expected = log_probs(ctranslate2.Translator(str(converted)), tokenizer, texts, ours.texts)
+    for text, score, log_prob in zip(ours.texts, ours.scores, expected, strict=True):
+        (pieces,) = pieces_of(tokenizer, [text])
+        penalty = float(length_penalty(len(pieces) + 1, 0.6))
+        assert score * penalty == pytest.approx(log_prob, abs=1e-3)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["tied_embeddings"])
+def test_every_form_of_the_model_translates_and_scores_alike(
+    form, untrained, tokenizer, texts, tmp_path
+):
+    model = untrained(**form)
+    engine = ctranslate2.Translator(export_ctranslate2(model, tokenizer, tmp_path / "model"))
+    translator = Translator(model, tokenizer, search="greedy", max_length=12)
+    results = engine.translate_batch(
+        pieces_of(tokenizer, texts), beam_size=1, max_decoding_length=12, **NEVER
     )
-    randomize(model)
-    path = export_ctranslate2(model, tokenizer, tmp_path / "model")
-    sources, targets = texts[:5], texts[5:10]
-    scored = ctranslate2.Translator(path).score_batch(
-        pieces_of(tokenizer, sources), pieces_of(tokenizer, targets)
-    )
-    ours = Translator(model, tokenizer).score(sources, targets)
-    assert ours == pytest.approx([sum(theirs.log_probs) for theirs in scored], rel=1e-4)
+    ours = translator(texts)
+    assert len(set(ours)) > 5
+    assert ours == spell(tokenizer, [result.hypotheses[0] for result in results])
+    sources, targets = texts[:20], texts[20:40]
+    expected = log_probs(engine, tokenizer, sources, targets)
+    assert translator.score(sources, targets) == pytest.approx(expected, rel=1e-4, abs=1e-3)
 
 
-def test_int8_loads_and_translates(trained, tokenizer, sentences, tmp_path):
+@pytest.mark.parametrize("activation", ["silu", "tanh", "sigmoid"])
+def test_other_activations_score_alike(activation, untrained, tokenizer, texts, tmp_path):
+    model = untrained(activation=activation)
+    engine = ctranslate2.Translator(export_ctranslate2(model, tokenizer, tmp_path / "model"))
+    expected = log_probs(engine, tokenizer, texts[:9], texts[9:18])
+    ours = Translator(model, tokenizer).score(texts[:9], texts[9:18])
+    assert ours == pytest.approx(expected, rel=1e-4, abs=1e-3)
+
+
+def test_control_tokens_and_ids_beyond_the_tokenizer_are_never_chosen(
+    untrained, tokenizer, sentences, tmp_path
+):
+    size = tokenizer.vocab_size // 64 * 64 + 64
+    model = untrained(source_vocab_size=size, tied_embeddings="none")
+    kernel = np.asarray(keras.ops.convert_to_numpy(model.output_projection.kernel)).copy()
+    kernel[:, [PAD_ID, UNK_ID, START_ID, *range(tokenizer.vocab_size, size)]] *= 30
+    model.output_projection.kernel.assign(kernel)
+    engine = ctranslate2.Translator(export_ctranslate2(model, tokenizer, tmp_path / "model"))
+    sources = pieces_of(tokenizer, sentences[0])
+    arguments = {"beam_size": 1, "max_decoding_length": 12}
+    free = engine.translate_batch(sources, **arguments)
+    assert any({"<pad>", "<unk>", "<s>"} & set(result.hypotheses[0]) for result in free)
+    results = engine.translate_batch(sources, **arguments, **NEVER)
+    ours = Translator(model, tokenizer, search="greedy", max_length=12)(sentences[0])
+    assert ours == spell(tokenizer, [result.hypotheses[0] for result in results])
+
+
+def test_int8_is_smaller_and_translates(converted, trained, tokenizer, sentences, tmp_path):
     path = export_ctranslate2(trained, tokenizer, tmp_path / "int8", quantization="int8")
     results = ctranslate2.Translator(path).translate_batch(pieces_of(tokenizer, sentences[0]))
-    assert all(result.hypotheses[0] for result in results)
+    assert spell(tokenizer, [result.hypotheses[0] for result in results]) == sentences[1]
+    small, large = (p / "model.bin" for p in (tmp_path / "int8", converted))
+    assert small.stat().st_size < large.stat().st_size / 2
 
 
-def test_a_directory_that_exists_is_replaced_only_when_asked(converted, trained, tokenizer):
+def test_a_model_that_exists_is_replaced_only_when_asked(trained, tokenizer, tmp_path):
+    path = tmp_path / "models" / "en-de"
+    export_ctranslate2(trained, tokenizer, path)
+    (path / "mine").write_text("")
     with pytest.raises(ValueError, match="exists; name another directory or pass overwrite=True"):
-        export_ctranslate2(trained, tokenizer, converted)
-    export_ctranslate2(trained, tokenizer, converted, overwrite=True)
-    assert [entry.name for entry in converted.parent.iterdir()] == ["model"]
+        export_ctranslate2(trained, tokenizer, path)
+    assert (path / "mine").exists()
+    export_ctranslate2(trained, tokenizer, path, overwrite=True)
+    assert not (path / "mine").exists()
+    assert [entry.name for entry in path.parent.iterdir()] == ["en-de"]
+    with pytest.raises(ValueError, match="models is no CTranslate2 model to replace"):
+        export_ctranslate2(trained, tokenizer, path.parent, overwrite=True)
+    assert path.exists()
 
 
-def test_an_activation_without_equivalent_is_named(tokenizer, tmp_path):
-    model = Transformer(
-        num_layers=1,
-        d_model=8,
-        num_heads=2,
-        d_ff=8,
-        source_vocab_size=tokenizer.vocab_size,
-        activation="elu",
-    )
+def test_an_activation_without_equivalent_is_named(untrained, tokenizer, tmp_path):
+    model = untrained(activation="elu")
     with pytest.raises(ValueError, match="activation 'elu' has no equivalent in CTranslate2"):
         export_ctranslate2(model, tokenizer, tmp_path / "model")
+    with pytest.raises(ValueError, match="int3"):
+        export_ctranslate2(untrained(), tokenizer, tmp_path / "model", quantization="int3")
     assert not list(tmp_path.iterdir())
 
 
@@ -115,10 +182,11 @@ def test_the_missing_package_is_named(trained, tokenizer, tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     with pytest.raises(ImportError, match=r"keras-transformer-layers\[ctranslate2\]"):
         export_ctranslate2(trained, tokenizer, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
-def test_pieces_are_the_vocabulary(converted, tokenizer):
-    import json
-
+def test_pieces_are_the_vocabulary_and_the_tokenizer_is_there(converted, tokenizer):
     vocabulary = json.loads((converted / "shared_vocabulary.json").read_text("utf-8"))
-    assert vocabulary == tokenizer.pieces(np.arange(tokenizer.vocab_size))
+    assert vocabulary == tokenizer.pieces(range(tokenizer.vocab_size))
+    assert (converted / "tokenizer.model").read_bytes() == tokenizer.model
+    assert converted.stat().st_mode & 0o777 == 0o755

@@ -73,6 +73,14 @@ def test_a_version_is_replaced_only_if_asked(translator, instant, tmp_path):
     assert names_in(tmp_path) == ["model"] and names_in(path.parent) == ["3"]
 
 
+def test_what_is_no_version_is_not_replaced(translator, instant, tmp_path):
+    (tmp_path / "2026").mkdir()
+    (tmp_path / "2026" / "diary").write_text("")
+    with pytest.raises(ValueError, match="2026 is no SavedModel to replace"):
+        translator.export(tmp_path / "2026", overwrite=True)
+    assert names_in(tmp_path / "2026") == ["diary"]
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_failed_export_leaves_what_there_was(
     overwrite, translator, instant, tmp_path, monkeypatch
