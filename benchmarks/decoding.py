@@ -3,9 +3,9 @@
     python benchmarks/decoding.py --json decoding.json
     python benchmarks/decoding.py --cases multi30k --run runs/multi30k --test-data DIRECTORY
 
-Every case gives all engines the same work: the same weights and sentences, beams of the same size, as
-many tokens. Each engine lives in a process of its own, so that none runs beside another's threads;
-they take turns, and the medians of several turns are compared.
+Every case gives all engines the same work: weights, sentences, beams of the same size, as many
+tokens. Each engine lives in a process of its own, so that none runs beside another's threads; they
+take turns, and the medians of several turns are compared.
 """
 
 import argparse
@@ -31,7 +31,8 @@ def main():
     results = {}
     for name in options.cases:
         with tempfile.TemporaryDirectory() as directory:
-            in_a_process(engines.write, name, directory, options.run, options.test_data)
+            arguments = name, directory, options.threads, options.run, options.test_data
+            in_a_process(engines.write, *arguments)
             wanted = [e for e in options.engines if (e, name) != ("xla", engines.REAL_TEXT)]
             seconds, results[name] = take_turns(name, directory, wanted, options)
             print_case(name, seconds, results[name])
@@ -46,7 +47,7 @@ def parse_options():
     parser.add_argument("--cases", nargs="+", choices=every, default=cases, metavar="CASE")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES, metavar="ENGINE")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of CTranslate2")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each engine")
     parser.add_argument("--run", help=f"a trained run, for {engines.REAL_TEXT}")
     parser.add_argument("--test-data", help="folder of test_2016_flickr.en.gz, for the same")
     parser.add_argument("--json", metavar="FILE", help="target tokens a second: case -> engine")

@@ -1,4 +1,4 @@
-"""What `benchmarks/decoding.py` compares: each engine a function that translates a case's sentences.
+"""What `benchmarks/decoding.py` compares: engines, functions that translate a case's sentences.
 
 An engine is made in a process of its own, from what `write` left in a directory.
 """
@@ -40,13 +40,13 @@ REAL_TEXT = "multi30k"
 BEAM_SIZE, BATCH_SIZE, LENGTH_PENALTY = 5, 128, 0.6  # of the real text, in every engine
 
 
-def write(name, directory, run=None, test_data=None):
+def write(name, directory, threads, run=None, test_data=None):
     """Exports a case's model for every engine, and its sentences, to `directory`."""
     from keras_transformer import Translator
 
     directory = Path(directory)
     model, tokenizer, texts, settings = build(name, run, test_data)
-    translator = Translator(model, tokenizer, **settings)
+    translator = Translator(model, tokenizer, **settings, num_streams=threads)
     for engine, precision in (("graph", "float32"), ("graph_bfloat16", "bfloat16")):
         translator.export(directory / engine / "1", precision=precision, signatures=())
     for engine, quantization in (("ctranslate2", None), ("ctranslate2_int8", "int8")):
@@ -106,17 +106,19 @@ def load(engine, name, directory, threads):
     if engine == "xla":
         return load_xla(CASES[name], texts)
     if engine.startswith("graph"):
-        return load_graph(directory / engine / "1", texts)
+        return load_graph(directory / engine / "1", texts, threads)
     if name == REAL_TEXT:
         return load_ctranslate2_text(directory, engine, texts, threads)
     return load_ctranslate2(CASES[name], directory, engine, texts, threads)
 
 
-def load_graph(path, texts):
-    """The SavedModel, as a server loads it: text to text."""
+def load_graph(path, texts, threads):
+    """The SavedModel, text to text, by a TensorFlow configured as docs/serving.md says."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (registers the tokenizer's ops)
 
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
     signature = tf.saved_model.load(str(path)).signatures["serving_default"]
     batch = tf.constant([text.encode() for text in texts])
 
@@ -142,9 +144,7 @@ def load_xla(case, texts):
         arguments = {
             "step_fn": model.decode_step,
             "start_ids": tf.fill([case.batch_size], START_ID),
-            "cache": model.init_cache(
-                source_ids, max_length=case.length, beam_size=case.beam_size
-            ),
+            "cache": model.init_cache(source_ids, max_length=case.length, beam_size=case.beam_size),
             "end_id": END_ID,
             "max_length": case.length,
             "min_length": case.length,

@@ -1,5 +1,7 @@
 """What `translate` and `evaluate` call to get from strings to strings."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import tensorflow as tf
@@ -29,8 +31,11 @@ def load(path, options):
     Raises:
         ValueError: if `path` is neither, or search options are given for an export.
     """
+    # A thread for each stream of a search; see `export.row_batches`.
+    with suppress(RuntimeError):  # TensorFlow runs already, with threads of its own
+        tf.config.threading.set_intra_op_parallelism_threads(1)
     if is_run(path):
-        return load_translator(path, **search_options(options))
+        return load_translator(path, num_streams=os.cpu_count(), **search_options(options))
     exported = saved_model_path(path)
     if exported is None:
         what = "is neither a run nor an export" if Path(path).exists() else "does not exist"

@@ -35,15 +35,15 @@ def in_batches(function, order, batch_size, results):
 
 
 def in_streams(function, order, num_streams, batch_size, results):
-    """`in_batches`, of every `num_streams`-th row in turn, several at the same time.
+    """`in_batches` of several shares of the rows at the same time.
 
-    TensorFlow runs what does not depend on each other at once, each stream in a thread. The steps
-    of a search are too small to share one step between threads well, but two searches share
-    nothing.
+    TensorFlow runs at once what does not depend on each other, each stream in a thread. A step of a
+    search is too short to be worth sharing between threads: they would mostly wait for each other.
 
     Args:
-        function, order, batch_size, results: as `in_batches`; `results` zeros.
-        num_streams: the number of streams.
+        function, order, batch_size: as `in_batches`.
+        num_streams: the number of streams; each takes every so-many-th row.
+        results: as `in_batches`; zeros.
 
     Returns:
         The filled tuple.

@@ -123,11 +123,8 @@ class TranslationGraph:
         zeros = tf.ensure_shape(tf.zeros(shape), [None, num_hypotheses])
         results = ids, tf.cast(zeros, tf.int32), zeros, zeros
         order = tf.argsort(source_lengths, direction="DESCENDING", stable=True)
-        return SearchResult(
-            *in_streams(
-                search_rows, order, self.settings.num_streams, self.settings.batch_size, results
-            )
-        )
+        streams, size = self.settings.num_streams, self.settings.batch_size
+        return SearchResult(*in_streams(search_rows, order, streams, size, results))
 
     def _limits(self, source_lengths, max_length, prefix_ids):
         limits = source_lengths * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS

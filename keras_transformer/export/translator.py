@@ -45,6 +45,9 @@ class Translator(tf.Module):
         max_length: the most tokens of a translation. A translation also ends at three tokens for
             each source token plus 20.
         batch_size: sentences searched at a time; more in a call are sorted by length and split.
+        num_streams: how many such batches are searched at the same time, each in a thread. Best
+            with as many as there are cores, and a TensorFlow that gives an operation one thread:
+            `tf.config.threading.set_intra_op_parallelism_threads(1)` before anything else.
 
     Call arguments:
         texts: a list of strings.
