@@ -55,6 +55,17 @@ def test_architecture_page_lists_every_file():
         assert f"`{folder}/{path.name}`" in text, path.name
 
 
+def test_the_code_of_the_decoding_page_runs(trained, tokenizer, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/decoding.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
+    names = {"model": trained, "tokenizer": tokenizer}
+    for block in blocks:
+        exec(compile(block, "decoding.md", "exec"), names)
+    assert len(blocks) > 8
+    assert "ein Hund rennt" in capsys.readouterr().out
+
+
 def test_readme_code_is_the_public_api():
     code = re.search(r"```python\n(.+?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     compile(code.group(1), "README.md", "exec")

@@ -55,15 +55,12 @@ class TranslationGraph:
 
         Blank text has length 1: the end token alone.
         """
-        text = tf.strings.strip(tf.reshape(text, [-1]))  # a server may send a scalar
-        return self._ids(text, self.settings.max_source_length)
+        return self.target_ids(tf.strings.strip(tf.reshape(text, [-1])))  # may come as a scalar
 
     def target_ids(self, text):
-        """As `source_ids`, of translations: cut at `max_length`, blanks kept."""
-        return self._ids(text, self.settings.max_length)
-
-    def _ids(self, text, max_length):
-        tokens = self.tokenizer.tokenize(text)[:, : max_length - 1]  # (B, None)
+        """As `source_ids`, of translations that are given: blanks are kept."""
+        tokens = self.tokenizer.tokenize(text)  # (B, None)
+        tokens = tokens[:, : self.settings.max_source_length - 1]
         end = tf.fill([tokens.nrows(), 1], END_ID)
         ragged = tf.concat([tokens, end], axis=1)
         return ragged.to_tensor(PAD_ID), tf.cast(ragged.row_lengths(), tf.int32)

@@ -41,7 +41,8 @@ class Translator(tf.Module):
         min_length: the fewest tokens of a translation, its end token included.
         no_repeat_ngram: n, if no n tokens in a row may occur twice; 0 for any.
         sampler: what `decoding.sampling.sampler` returns, for `search="sample"`.
-        max_source_length: source tokens read, the end token included; what follows is cut off.
+        max_source_length: tokens read of a source, or of a translation that is given, the end token
+            included; what follows is cut off.
         max_length: the most tokens of a translation. A translation also ends at three tokens for
             each source token plus 20.
         batch_size: sentences searched at a time; more in a call are sorted by length and split.

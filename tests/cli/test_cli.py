@@ -142,6 +142,38 @@ def test_line_separators_inside_a_sentence_do_not_split_it(run, translate):
     assert one_line("a\nb\r\nc") == "a b  c"
 
 
+def test_search_options_reach_the_search(run, translate, sentences):
+    source = "\n".join(sentences[0]).encode()
+    plain = translate(source, run)[1].decode().splitlines()
+    assert plain == sentences[1]
+    no_letter_twice = translate(source, run, "--no-repeat-ngram", "1")[1].decode().splitlines()
+    assert no_letter_twice != plain and all(len(line) < 30 for line in no_letter_twice)
+    long = translate(source, run, "--min-length", "60", "--search", "greedy")[1]
+    assert len(long) > 2 * len("\n".join(plain))
+    code, covered = translate(source, run, "--coverage-penalty", "0.2", "--beam-size", "2")
+    assert code == 0 and len(covered.splitlines()) == len(plain)
+
+
+def test_export_options_reach_the_export(run, sentences, translate, tmp_path, capsys):
+    source = "\n".join(sentences[0]).encode()
+    directory = str(tmp_path / "half")
+    assert main(["export", run, directory, "--precision", "bfloat16"]) == 0
+    assert main(["export", run, directory + "/1"]) == 1
+    assert "pass overwrite=True" in capsys.readouterr().err
+    assert main(["export", run, directory + "/1", "--overwrite"]) == 0
+    assert translate(source, directory)[1].decode().splitlines() == sentences[1]
+
+
+def test_ctranslate2_is_a_format_of_export(run, tmp_path, capsys):
+    pytest.importorskip("ctranslate2", reason="needs the extra [ctranslate2]")
+    directory = tmp_path / "ct2"
+    arguments = ["export", run, str(directory), "--format", "ctranslate2"]
+    assert main([*arguments, "--quantization", "int8"]) == 0
+    assert (directory / "model.bin").is_file()
+    assert main([*arguments, "--precision", "bfloat16", "--overwrite"]) == 1
+    assert "precision" in capsys.readouterr().err
+
+
 def test_a_search_is_refused_for_an_export(export, capsys):
     assert main(["translate", export, "--search", "beam", "--beam-size", "3"]) == 1
     assert "whose search is fixed; leave out --search, --beam-size" in capsys.readouterr().err

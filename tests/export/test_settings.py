@@ -97,6 +97,23 @@ def test_scoring_and_attention_do_not_depend_on_the_batch_size(trained, tokenize
         np.testing.assert_allclose(small_batches, one_batch, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("search_kind", ["greedy", "beam"])
+def test_streams_and_batches_change_no_translation(search_kind, trained, tokenizer, word_salads):
+    texts = [*word_salads[:23], ""]
+    expected = Translator(trained, tokenizer, search=search_kind, num_streams=1).translate(texts)
+    for num_streams, batch_size in ((2, 128), (3, 4), (40, 1)):
+        found = Translator(
+            trained, tokenizer, search=search_kind, num_streams=num_streams, batch_size=batch_size
+        ).translate(texts)
+        assert found.texts == expected.texts
+        assert found.scores == pytest.approx(expected.scores, abs=1e-5)
+
+
+def test_a_given_translation_is_scored_beyond_the_limit_of_a_search(trained, tokenizer, sentences):
+    whole = Translator(trained, tokenizer).score(*sentences)
+    assert Translator(trained, tokenizer, max_length=3).score(*sentences) == whole
+
+
 # Constraints and penalties
 
 
