@@ -60,7 +60,9 @@ def _check_place(directory: Path, overwrite: bool) -> None:
     if not directory.exists():
         return
     if not overwrite:
-        raise ValueError(f"{directory} exists; name another directory or pass overwrite=True.")
+        raise ValueError(
+            f"{directory} exists; name another directory or pass overwrite=True (--overwrite)."
+        )
     if not (directory / MODEL).is_file():
         raise ValueError(f"{directory} is no CTranslate2 model to replace; name another directory.")
 

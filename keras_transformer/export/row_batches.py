@@ -49,7 +49,7 @@ def in_streams(function, order, num_streams, batch_size, results):
         The filled tuple.
     """
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, experimental_attributes={"_noinline": True})
     def stream(order, *results):
         return in_batches(function, order, batch_size, results)
 

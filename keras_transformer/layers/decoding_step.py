@@ -28,9 +28,20 @@ def merge_heads_of_step(x):
     return ops.concatenate(ops.unstack(x, axis=1), axis=-1)
 
 
-def owned(cache):
-    """The cache, marked as one that nobody else holds: `write_cache` may change it in place."""
-    return (*cache[:2], ())
+def owned(cache, size, step):
+    """A cache marked as one that nobody else holds: `write_cache` may change it in place.
+
+    Args:
+        cache: a pair of tensors (B, H, L, D/H).
+        size: integer scalar, L, a multiple of `step`.
+        step: integer, T, the number of positions of every write; each begins at a multiple of it.
+
+    Returns:
+        The pair, and the places in which the writes of the first position go, int32 (B * H,), in
+        steps. Worked out here, once, they need not be in every step.
+    """
+    heads = ops.shape(cache[0])[0] * cache[0].shape[1]  # B * H
+    return (*cache, ops.arange(heads, dtype="int32") * (size // step))
 
 
 def write_cache(cache, key, value, position):
@@ -38,10 +49,10 @@ def write_cache(cache, key, value, position):
 
     The old one is unchanged, unless it is `owned`, in a TensorFlow graph: then its own memory is
     written, which at a search's sizes is many times faster than a copy, and it must not be used
-    again. `position` and L must then be multiples of T.
+    again.
 
     Args:
-        cache: a pair of tensors (B, H, L, D/H), or the same from `owned`.
+        cache: a pair of tensors (B, H, L, D/H), or what `owned` made of one.
         key: tensor (B, H, T, D/H).
         value: tensor (B, H, T, D/H).
         position: integer scalar, at most L - T.
@@ -49,11 +60,11 @@ def write_cache(cache, key, value, position):
     Returns:
         A cache like the old one.
     """
-    is_owned = len(cache) == 3
-    in_place = is_owned and keras.backend.backend() == "tensorflow"
-    write = _write_in_place if in_place else _write
-    new = tuple(write(*pair, position) for pair in zip(cache[:2], (key, value), strict=True))
-    return owned(new) if is_owned else new
+    pairs = zip(cache[:2], (key, value), strict=True)
+    if len(cache) == 3 and keras.backend.backend() == "tensorflow":
+        rows = cache[2] + position // key.shape[2]  # (B * H,)
+        return (*(_write_in_place(old, new, rows) for old, new in pairs), cache[2])
+    return (*(_write(old, new, position) for old, new in pairs), *cache[2:])
 
 
 def _write(old, new, position):
@@ -64,13 +75,9 @@ def _write(old, new, position):
     return ops.where(here, ops.take(new, ops.clip(offset, 0, length - 1), axis=2), old)
 
 
-def _write_in_place(old, new, position):
+def _write_in_place(old, new, rows):
     import tensorflow as tf
 
-    heads, few, head_dim = new.shape[1:]
-    length = tf.shape(old)[2]
-    rows = tf.range(tf.shape(old)[0] * heads) * (length // few) + position // few  # (B * H,)
-    shape = [-1, few * head_dim]
-    old, new = tf.reshape(old, shape), tf.reshape(new, shape)  # (B * H * L / T, T * D/H)
-    written = tf.raw_ops.InplaceUpdate(x=old, i=tf.cast(rows, "int32"), v=new)
-    return tf.reshape(written, [-1, heads, length, head_dim])
+    width = new.shape[2] * new.shape[3]  # T * D/H
+    flat, new = tf.reshape(old, [-1, width]), tf.reshape(new, [-1, width])
+    return tf.reshape(tf.raw_ops.InplaceUpdate(x=flat, i=rows, v=new), tf.shape(old))

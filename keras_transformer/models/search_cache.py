@@ -61,9 +61,10 @@ def resize(cache, sentences, max_length):
         The new cache.
     """
     beam_size = cache["visible"].shape[1]
-    more = (max_length - cache["length"]) * beam_size
     visible = ops.take(cache["visible"], sentences, axis=0)  # (b, K, M)
     kept = kept_keys(visible)  # (b, m)
+    more = (max_length - cache["length"]) * beam_size
+    size = ops.shape(kept)[1] + more
     visible = ops.take_along_axis(visible, ops.expand_dims(kept, 1), axis=2)  # (b, K, m)
 
     def keep_keys(x):
@@ -78,7 +79,7 @@ def resize(cache, sentences, max_length):
 
     layers = [
         {
-            "self": owned([keep_keys(x) for x in layer["self"][:2]]),
+            "self": owned([keep_keys(x) for x in layer["self"][:2]], size, beam_size),
             "cross": tuple(keep(x) for x in layer["cross"]),
         }
         for layer in cache["layers"]

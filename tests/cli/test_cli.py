@@ -154,13 +154,14 @@ def test_search_options_reach_the_search(run, translate, sentences):
     assert code == 0 and len(covered.splitlines()) == len(plain)
 
 
-def test_export_options_reach_the_export(run, sentences, translate, tmp_path, capsys):
+def test_export_options_reach_the_export(run, sentences, translate, tmp_path, capsysbinary):
     source = "\n".join(sentences[0]).encode()
     directory = str(tmp_path / "half")
     assert main(["export", run, directory, "--precision", "bfloat16"]) == 0
     assert main(["export", run, directory + "/1"]) == 1
-    assert "pass overwrite=True" in capsys.readouterr().err
+    assert b"pass overwrite=True (--overwrite)" in capsysbinary.readouterr().err
     assert main(["export", run, directory + "/1", "--overwrite"]) == 0
+    capsysbinary.readouterr()
     assert translate(source, directory)[1].decode().splitlines() == sentences[1]
 
 
