@@ -188,8 +188,8 @@ def is_done(state, num_hypotheses):
     impossible = 4 * IMPOSSIBLE
     scores = ops.where(state.finished, scores_of(state), impossible)
     best, _ = ops.top_k(scores, num_hypotheses)  # (B, N)
-    live = ops.max(ops.where(state.finished, impossible, state.log_probs), axis=1)  # (B,)
-    return best[:, -1] >= live / penalty_of(state.limits, state.alpha)
+    live, _ = ops.top_k(ops.where(state.finished, impossible, state.log_probs), 1)  # (B, 1)
+    return best[:, -1] >= live[:, 0] / penalty_of(state.limits, state.alpha)
 
 
 def best_hypotheses(state, num_hypotheses) -> SearchResult:

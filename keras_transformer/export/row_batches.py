@@ -49,6 +49,7 @@ def in_streams(function, order, num_streams, batch_size, results):
         The filled tuple.
     """
 
+    # Not inlined, so that TensorFlow optimizes it once and not for each stream.
     @tf.function(autograph=False, experimental_attributes={"_noinline": True})
     def stream(order, *results):
         return in_batches(function, order, batch_size, results)

@@ -96,7 +96,8 @@ def _place(directory: Path, overwrite: bool):
         return directory, None
     if directory.exists() and not overwrite:
         raise ValueError(
-            f"{directory} exists; name its parent for the next version, or pass overwrite=True (--overwrite)."
+            f"{directory} exists; name its parent for the next version, or pass overwrite=True "
+            "(--overwrite)."
         )
     if directory.exists() and not (directory / "saved_model.pb").is_file():
         raise ValueError(f"{directory} is no SavedModel to replace; name another directory.")

@@ -157,11 +157,11 @@ def test_search_options_reach_the_search(run, translate, sentences):
 def test_export_options_reach_the_export(run, sentences, translate, tmp_path, capsysbinary):
     source = "\n".join(sentences[0]).encode()
     directory = str(tmp_path / "half")
-    assert main(["export", run, directory, "--precision", "bfloat16"]) == 0
+    (tmp_path / "half" / "1").mkdir(parents=True)
     assert main(["export", run, directory + "/1"]) == 1
     assert b"pass overwrite=True (--overwrite)" in capsysbinary.readouterr().err
-    assert main(["export", run, directory + "/1", "--overwrite"]) == 0
-    capsysbinary.readouterr()
+    assert main(["export", run, directory, "--precision", "bfloat16"]) == 0
+    assert capsysbinary.readouterr().out.decode().strip() == directory + "/2"
     assert translate(source, directory)[1].decode().splitlines() == sentences[1]
 
 
