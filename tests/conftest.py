@@ -41,7 +41,7 @@ def trained(sentences, tokenizer):
 
     keras.utils.set_random_seed(0)
     model = Transformer(
-        num_layers=1,
+        num_layers=2,
         d_model=32,
         num_heads=4,
         d_ff=64,
