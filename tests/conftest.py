@@ -4,6 +4,8 @@ import os
 from importlib.util import find_spec
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# The tests run in as many processes as there are cores.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 import keras
 import numpy as np
