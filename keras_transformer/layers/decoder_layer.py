@@ -1,6 +1,7 @@
 """One layer of the decoder: right half of the paper's figure 1."""
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.checks import check_rate
 from keras_transformer.layers.feed_forward import FeedForward
@@ -64,7 +65,7 @@ class DecoderLayer(keras.layers.Layer):
         norm_first=False,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # else every call would cast the whole cache
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_ff = d_ff
@@ -115,6 +116,7 @@ class DecoderLayer(keras.layers.Layer):
         return_attention_scores=False,
         training=None,
     ):
+        x = ops.cast(x, self.compute_dtype)
         self_cache, cross_cache = (cache["self"], cache["cross"]) if cache else (None, None)
         y, self_scores, *self_cache = self.self_attention(
             self.self_attention_residual.prepare(x),

@@ -108,7 +108,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.num_heads = num_heads
         self.head_dim = d_model // num_heads
         self.dropout = check_rate("dropout", dropout)
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout_layer = keras.layers.Dropout(dropout, autocast=False, dtype=self.dtype_policy)
         self.output_projection = Linear(d_model, name="output_projection", dtype=self.dtype_policy)
 
     def build(self, query_shape, value_shape=None, key_shape=None):

@@ -1,6 +1,7 @@
 """The decoder: a stack of `DecoderLayer`."""
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.checks import check_positive_int
 from keras_transformer.layers.decoder_layer import DecoderLayer
@@ -62,7 +63,7 @@ class Decoder(keras.layers.Layer):
         norm_first=False,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # else every call would cast the whole cache
         self.num_layers = check_positive_int("num_layers", num_layers)
         self.layers = [
             DecoderLayer(
@@ -103,6 +104,7 @@ class Decoder(keras.layers.Layer):
         return_attention_scores=False,
         training=None,
     ):
+        x = ops.cast(x, self.compute_dtype)
         scores, new_cache = [], []
         none = [None] * self.num_layers
         parts = zip(self.layers, cache or none, query_weights or none, strict=True)
