@@ -24,6 +24,50 @@ def linear(x, kernel, bias=None):
     return y if len(x.shape) == 2 else ops.reshape(y, (*leading_shape(x), kernel.shape[1]))
 
 
+# Of the columns of a block, and of the rows up to which a product of blocks is the faster one.
+BLOCK_WIDTH, FEW_ROWS = 64, 32
+
+
+def column_blocks(kernel):
+    """The columns of a wide matrix in blocks, each of them contiguous in memory, for `product`.
+
+    Args:
+        kernel: W, tensor (D, V).
+
+    Returns:
+        Tensor (V / 64, D, 64); None where 64 does not divide V, or XLA lays matrices out itself.
+    """
+    depth, columns = kernel.shape
+    if columns % BLOCK_WIDTH != 0 or keras.backend.backend() != "tensorflow":
+        return None
+    return ops.transpose(ops.reshape(kernel, (depth, -1, BLOCK_WIDTH)), (1, 0, 2))
+
+
+def product(x, kernel, blocks=None):
+    """`x W` for a matrix too wide for a cache.
+
+    With few rows, reading W is what takes the time: row by row that jumps through memory, unless it
+    lies in blocks.
+
+    Args:
+        x: tensor (R, D).
+        kernel: W, tensor (D, V).
+        blocks: `column_blocks(kernel)`, or None.
+
+    Returns:
+        Tensor (R, V).
+    """
+
+    if blocks is None:
+        return ops.matmul(x, kernel)
+
+    def by_blocks():
+        y = ops.matmul(ops.expand_dims(x, 0), blocks)  # (V / 64, R, 64)
+        return ops.reshape(ops.transpose(y, (1, 0, 2)), (-1, kernel.shape[1]))
+
+    return ops.cond(ops.shape(x)[0] <= FEW_ROWS, by_blocks, lambda: ops.matmul(x, kernel))
+
+
 def leading_shape(x):
     """The axes of `x` before the last, for a reshape: numbers, if they are known but for one."""
     known = [-1 if size is None else size for size in x.shape[:-1]]

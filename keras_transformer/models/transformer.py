@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.layers.checks import check_choice, check_positive_int
-from keras_transformer.layers.linear import Linear
+from keras_transformer.layers.linear import Linear, column_blocks, product
 from keras_transformer.layers.masks import padding_mask
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.decoder import Decoder
@@ -178,8 +178,8 @@ class Transformer(keras.Model):
         """What every step of a search multiplies with, laid out for it, once a search.
 
         Returns:
-            A dict: "output_kernel" (D, V), and "queries", a pair of the kernel (D, D) and the bias
-            (D,) of each layer's cross-attention queries.
+            A dict: "output_kernel" (D, V); "queries", a pair of the kernel (D, D) and the bias (D,)
+            of each layer's cross-attention queries; "output_blocks", if `column_blocks` has any.
         """
         if self.output_projection is None:
             kernel = ops.transpose(self.target_embedding.embeddings)
@@ -187,7 +187,9 @@ class Transformer(keras.Model):
             kernel = self.output_projection.kernel
         queries = [layer.cross_attention.query_weights() for layer in self.decoder.layers]
         kernel = ops.cast(kernel, self.compute_dtype)  # (D, V)
-        return {"output_kernel": kernel, "queries": queries}
+        weights = {"output_kernel": kernel, "queries": queries}
+        blocks = column_blocks(kernel)
+        return weights if blocks is None else {**weights, "output_blocks": blocks}
 
     def init_cache(
         self, source_ids, *, max_length, beam_size=1, weights=None, track_coverage=False
@@ -249,7 +251,9 @@ class Transformer(keras.Model):
             return_attention_scores=True,
             training=False,
         )  # (B, K, D)
-        logits = ops.matmul(ops.reshape(x, (-1, d_model)), cache["weights"]["output_kernel"])
+        weights = cache["weights"]
+        x = ops.reshape(x, (-1, d_model))  # (B * K, D)
+        logits = product(x, weights["output_kernel"], weights.get("output_blocks"))
         cache = {
             **cache,
             "layers": layers,

@@ -1,0 +1,67 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers.linear import (
+    BLOCK_WIDTH,
+    FEW_ROWS,
+    Linear,
+    column_blocks,
+    linear,
+    product,
+)
+
+on_tensorflow = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="blocks are for TensorFlow"
+)
+
+
+def random(*shape):
+    return np.random.default_rng(1).normal(size=shape).astype("float32")
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (2, 5, 6), (2, 3, 5, 6), (0, 6), (2, 0, 6)])
+def test_linear_is_a_product_and_a_sum_on_the_last_axis(shape):
+    x, kernel, bias = random(*shape), random(6, 4), random(4)
+    np.testing.assert_allclose(linear(x, kernel, bias), x @ kernel + bias, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(linear(x, kernel), x @ kernel, rtol=0, atol=1e-5)
+
+
+def test_layer_is_keras_dense():
+    x = random(2, 3, 6)
+    layer, dense = Linear(4, activation="relu"), keras.layers.Dense(4, activation="relu")
+    layer(x), dense(x)
+    dense.set_weights(layer.get_weights())
+    np.testing.assert_allclose(layer(x), dense(x), rtol=0, atol=1e-6)
+
+
+@on_tensorflow
+def test_a_block_holds_columns_side_by_side():
+    kernel = random(6, 3 * BLOCK_WIDTH)
+    blocks = ops.convert_to_numpy(column_blocks(kernel))
+    for i in range(3):
+        columns = slice(i * BLOCK_WIDTH, (i + 1) * BLOCK_WIDTH)
+        np.testing.assert_array_equal(blocks[i], kernel[:, columns])
+
+
+def test_columns_that_make_no_blocks_have_none():
+    assert column_blocks(random(6, 3 * BLOCK_WIDTH + 1)) is None
+
+
+@on_tensorflow
+@pytest.mark.parametrize("rows", [0, 1, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_product_is_the_same_with_blocks_and_without(rows, jit_compile):
+    import tensorflow as tf
+
+    x, kernel = random(rows, 6), random(6, 2 * BLOCK_WIDTH)
+    blocks = column_blocks(kernel)
+    spec = tf.TensorSpec([rows if jit_compile else None, 6])
+
+    @tf.function(input_signature=[spec], jit_compile=jit_compile)
+    def graph(x):
+        return product(x, kernel, blocks)
+
+    for result in (product(x, kernel), product(x, kernel, blocks), graph(x)):
+        np.testing.assert_allclose(result, x @ kernel, rtol=0, atol=1e-5)
