@@ -101,7 +101,8 @@ def decode(outputs: str) -> dict:
 @pytest.fixture(scope="module", params=["greedy", "beam"])
 def exported(request, trained, tokenizer, tmp_path_factory):
     translator = Translator(trained, tokenizer, search=request.param)
-    return translator, translator.export(tmp_path_factory.mktemp("exports") / "en-de")
+    directory = tmp_path_factory.mktemp("exports") / "en-de"
+    return translator, translator.export(directory, signatures=())
 
 
 @pytest.fixture(scope="module")
