@@ -9,7 +9,8 @@ def run(options) -> None:
     """Writes the next version and prints its path."""
     search = search_options(options)
     if options.format == "ctranslate2":
-        _refuse(options, {**search, "precision": options.precision, "warmup": options.warmup})
+        names = ("precision", "signatures", "warmup")
+        _refuse(options, {**search, **{name: getattr(options, name) for name in names}})
         translator = load_translator(options.run)
         path = translator.export_ctranslate2(
             options.directory, quantization=options.quantization, overwrite=options.overwrite
@@ -21,6 +22,7 @@ def run(options) -> None:
         path = translator.export(
             options.directory,
             precision=options.precision or "float32",
+            signatures=options.signatures,
             overwrite=options.overwrite,
             warmup=warmup,
         )

@@ -176,7 +176,13 @@ def _add_export(parser) -> None:
     parser.add_argument(
         "--precision",
         choices=("float32", "bfloat16"),
-        help="of a SavedModel's weights and activations (float32)",
+        help="of a SavedModel's attention and feed-forward networks (float32)",
+    )
+    parser.add_argument(
+        "--signatures",
+        nargs="*",
+        metavar="NAME",
+        help="beside serving_default: greedy, beam, nbest, translate, score, align (all of them)",
     )
     parser.add_argument(
         "--warmup", metavar="FILE", help="texts, one a line, for a server's warm-up requests"

@@ -1,5 +1,6 @@
 """The command line: exit codes, one clear line for an error, one line out for one line in."""
 
+import argparse
 import gzip
 import io
 import json
@@ -9,8 +10,10 @@ import sys
 import time
 
 import pytest
+import tensorflow as tf
 
 from keras_transformer.cli import main
+from keras_transformer.commands.train import check_out
 from keras_transformer.commands.translate import one_line
 from keras_transformer.export.run_directory import save_run
 
@@ -25,7 +28,7 @@ def run(trained, tokenizer, tmp_path_factory):
 @pytest.fixture(scope="module")
 def export(run, tmp_path_factory):
     directory = str(tmp_path_factory.mktemp("cli") / "export")
-    assert main(["export", run, directory, "--search", "greedy"]) == 0
+    assert main(["export", run, directory, "--search", "greedy", "--signatures"]) == 0
     return directory
 
 
@@ -160,8 +163,12 @@ def test_export_options_reach_the_export(run, sentences, translate, tmp_path, ca
     (tmp_path / "half" / "1").mkdir(parents=True)
     assert main(["export", run, directory + "/1"]) == 1
     assert b"pass overwrite=True (--overwrite)" in capsysbinary.readouterr().err
-    assert main(["export", run, directory, "--precision", "bfloat16"]) == 0
+    options = ["--precision", "bfloat16", "--signatures", "score"]
+    assert main(["export", run, directory, *options]) == 0
     assert capsysbinary.readouterr().out.decode().strip() == directory + "/2"
+    assert set(tf.saved_model.load(directory + "/2").signatures) == {"serving_default", "score"}
+    assert main(["export", run, directory, "--signatures", "best"]) == 1
+    assert b"signatures must be one of 'serving_default'" in capsysbinary.readouterr().err
     assert translate(source, directory)[1].decode().splitlines() == sentences[1]
 
 
@@ -199,6 +206,7 @@ def test_train_writes_a_run_that_translates(files, tmp_path, translate):
     valid = ["--valid-source", files[0], "--valid-target", files[1]]
     assert main(["train", *text, *valid, *options, "--out", str(out)]) == 0
     config = json.loads((out / "config.json").read_text())
+    weights = (out / "model.weights.h5").read_bytes()
     assert config["model"]["num_layers"] == 4 and config["model"]["d_model"] == 128
     code, output = translate(b"a dog runs\na cat\n", str(out), "--search", "greedy")
     assert code == 0 and output.count(b"\n") == 2
@@ -213,8 +221,8 @@ def test_train_writes_a_run_that_translates(files, tmp_path, translate):
     assert main(["train", *text, *options, "--out", str(out)]) == 1
     missing = ["--source", str(tmp_path / "missing"), "--target", files[1]]
     assert main(["train", *missing, *options, "--out", str(out), "--force"]) == 1
-    assert translate(b"a dog runs\n", str(out), "--search", "greedy")[0] == 0
-    assert main(["train", *text, *options, "--out", str(out), "--force", "--epochs", "1"]) == 0
+    assert (out / "model.weights.h5").read_bytes() == weights
+    check_out(argparse.Namespace(out=str(out), force=True))
 
 
 def tensorboard_tags(directory):
