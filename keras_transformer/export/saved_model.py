@@ -13,6 +13,7 @@ from keras_transformer.export.signatures import signatures
 from keras_transformer.export.translation_graph import TranslationGraph
 from keras_transformer.export.warmup import write_batching_parameters, write_warmup_requests
 from keras_transformer.layers.checks import check_choice
+from keras_transformer.layers.linear import column_blocks
 
 # Those that are warmed up: each takes `text` alone.
 WARM_SIGNATURES = ("serving_default",)
@@ -57,8 +58,11 @@ def serving_module(translator, precision, names=None) -> tf.Module:
     module = tf.Module()
     module.model_weights = [weight.value for weight in model.weights]
     # Copies laid out for the steps of a search, so that no request has to make them.
+    weights = model.decoding_weights()
+    blocks = column_blocks(weights["output_kernel"])
+    weights |= {} if blocks is None else {"output_blocks": blocks}
     module.decoding_weights = tf.nest.map_structure(
-        lambda tensor: tf.Variable(tensor, trainable=False), model.decoding_weights()
+        lambda tensor: tf.Variable(tensor, trainable=False), weights
     )
     module.tokenizer = translator.tokenizer
     graph = TranslationGraph(model, translator.tokenizer, settings, module.decoding_weights)

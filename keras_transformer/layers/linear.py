@@ -35,10 +35,10 @@ def column_blocks(kernel):
         kernel: W, tensor (D, V).
 
     Returns:
-        Tensor (V / 64, D, 64); None where 64 does not divide V, or XLA lays matrices out itself.
+        Tensor (V / 64, D, 64); None where 64 does not divide V.
     """
     depth, columns = kernel.shape
-    if columns % BLOCK_WIDTH != 0 or keras.backend.backend() != "tensorflow":
+    if columns % BLOCK_WIDTH != 0:
         return None
     return ops.transpose(ops.reshape(kernel, (depth, -1, BLOCK_WIDTH)), (1, 0, 2))
 

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.layers.checks import check_choice, check_positive_int
-from keras_transformer.layers.linear import Linear, column_blocks, product
+from keras_transformer.layers.linear import Linear, product
 from keras_transformer.layers.masks import padding_mask
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.decoder import Decoder
@@ -179,7 +179,8 @@ class Transformer(keras.Model):
 
         Returns:
             A dict: "output_kernel" (D, V); "queries", a pair of the kernel (D, D) and the bias (D,)
-            of each layer's cross-attention queries; "output_blocks", if `column_blocks` has any.
+            of each layer's cross-attention queries. Whoever keeps them may add "output_blocks", the
+            `column_blocks` of the kernel.
         """
         if self.output_projection is None:
             kernel = ops.transpose(self.target_embedding.embeddings)
@@ -187,9 +188,7 @@ class Transformer(keras.Model):
             kernel = self.output_projection.kernel
         queries = [layer.cross_attention.query_weights() for layer in self.decoder.layers]
         kernel = ops.cast(kernel, self.compute_dtype)  # (D, V)
-        weights = {"output_kernel": kernel, "queries": queries}
-        blocks = column_blocks(kernel)
-        return weights if blocks is None else {**weights, "output_blocks": blocks}
+        return {"output_kernel": kernel, "queries": queries}
 
     def init_cache(
         self, source_ids, *, max_length, beam_size=1, weights=None, track_coverage=False

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers.linear import (
@@ -10,10 +11,6 @@ from keras_transformer.layers.linear import (
     column_blocks,
     linear,
     product,
-)
-
-on_tensorflow = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="blocks are for TensorFlow"
 )
 
 
@@ -36,7 +33,6 @@ def test_layer_is_keras_dense():
     np.testing.assert_allclose(layer(x), dense(x), rtol=0, atol=1e-6)
 
 
-@on_tensorflow
 def test_a_block_holds_columns_side_by_side():
     kernel = random(6, 3 * BLOCK_WIDTH)
     blocks = ops.convert_to_numpy(column_blocks(kernel))
@@ -49,12 +45,9 @@ def test_columns_that_make_no_blocks_have_none():
     assert column_blocks(random(6, 3 * BLOCK_WIDTH + 1)) is None
 
 
-@on_tensorflow
 @pytest.mark.parametrize("rows", [0, 1, FEW_ROWS, FEW_ROWS + 1])
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_product_is_the_same_with_blocks_and_without(rows, jit_compile):
-    import tensorflow as tf
-
     x, kernel = random(rows, 6), random(6, 2 * BLOCK_WIDTH)
     blocks = column_blocks(kernel)
     spec = tf.TensorSpec([rows if jit_compile else None, 6])
