@@ -60,7 +60,8 @@ def serving_module(translator, precision, names=None) -> tf.Module:
     # Copies laid out for the steps of a search, so that no request has to make them.
     weights = model.decoding_weights()
     blocks = column_blocks(weights["output_kernel"])
-    weights |= {} if blocks is None else {"output_blocks": blocks}
+    if blocks is not None:
+        weights["output_blocks"] = blocks
     module.decoding_weights = tf.nest.map_structure(
         lambda tensor: tf.Variable(tensor, trainable=False), weights
     )

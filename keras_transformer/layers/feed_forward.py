@@ -42,6 +42,7 @@ class FeedForward(keras.layers.Layer):
         self.activation = keras.activations.get(activation)
         self.inner = Linear(d_ff, activation=self.activation, name="inner", dtype=self.dtype_policy)
         self.outer = Linear(d_model, name="outer", dtype=self.dtype_policy)
+        # A layer without weights has no path, by which a `DTypePolicyMap` would find its dtype.
         self.dropout_layer = keras.layers.Dropout(dropout, autocast=False, dtype=self.dtype_policy)
 
     def build(self, x_shape):

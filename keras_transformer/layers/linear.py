@@ -57,7 +57,6 @@ def product(x, kernel, blocks=None):
     Returns:
         Tensor (R, V).
     """
-
     if blocks is None:
         return ops.matmul(x, kernel)
 

@@ -108,6 +108,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.num_heads = num_heads
         self.head_dim = d_model // num_heads
         self.dropout = check_rate("dropout", dropout)
+        # A layer without weights has no path, by which a `DTypePolicyMap` would find its dtype.
         self.dropout_layer = keras.layers.Dropout(dropout, autocast=False, dtype=self.dtype_policy)
         self.output_projection = Linear(d_model, name="output_projection", dtype=self.dtype_policy)
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_transformer import Transformer, Translator
 from keras_transformer.export import saved_model
+from keras_transformer.export.precision import serving_copy
 from keras_transformer.export.saved_model import next_version, saved_model_path, serving_module
 
 
@@ -149,6 +150,18 @@ def test_bfloat16_halves_the_sublayers_and_keeps_the_translations(exported, sent
     assert output["score"].dtype == tf.float32
     np.testing.assert_allclose(output["score"], expected.scores, rtol=0, atol=0.05)
     assert translator.model.dtype_policy.name == "float32"
+
+
+def test_a_bfloat16_step_casts_no_cache(trained):
+    """Keras would cast it to float32 and back at every layer, at more than a step's own cost."""
+    copy = serving_copy(trained, "bfloat16", 16)
+    cache = copy.init_cache(np.array([[5, 6, 3]]), max_length=16)
+    step = tf.function(copy.decode_step).get_concrete_function(np.array([2]), cache, 0)
+    shapes = {
+        tuple(x.shape) for layer in cache["layers"] for x in (*layer["self"], *layer["cross"])
+    }
+    casts = [op for op in step.graph.get_operations() if op.type == "Cast"]
+    assert casts and not [op.name for op in casts if tuple(op.outputs[0].shape) in shapes]
 
 
 def test_another_precision_is_refused(translator, tmp_path):
