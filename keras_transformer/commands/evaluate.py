@@ -20,6 +20,6 @@ def run(options) -> None:
     if options.output:
         lines = "".join(one_line(translation) + "\n" for translation in translations)
         Path(options.output).write_text(lines, "utf-8", newline="\n")
-    scores = score_translations(translations, references)
+    scores = score_translations(translations, references, options.bleu_tokenize)
     print(f"BLEU {scores.bleu:.2f}  {scores.bleu_signature}")
     print(f"chrF {scores.chrf:.2f}  {scores.chrf_signature}")

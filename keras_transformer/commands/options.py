@@ -7,6 +7,7 @@ COMMANDS = {
     "train": "train a translator from parallel text",
     "translate": "translate standard input, line by line, to standard output",
     "evaluate": "score translations of a file against references",
+    "average": "average the weights of several epochs of a run",
     "export": "write a SavedModel for TensorFlow Serving",
 }
 
@@ -63,6 +64,8 @@ def _add_train(parser) -> None:
     _add_text(parser.add_argument_group("text (UTF-8, one sentence a line, .gz by suffix)"))
     _add_model(parser.add_argument_group("model"))
     _add_training(parser.add_argument_group("training"))
+    _add_regularization(parser.add_argument_group("optimization and regularization"))
+    _add_keeping(parser.add_argument_group("what is kept and shown"))
 
 
 def _add_text(group) -> None:
@@ -96,6 +99,11 @@ def _add_model(group) -> None:
 def _add_training(group) -> None:
     group.add_argument("--out", required=True, metavar="RUN", help="directory to write")
     group.add_argument("--force", action="store_true", help="train a run in RUN anew")
+    group.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on where the run in RUN has stopped, if it has begun; give the same options",
+    )
     _number(group, "--epochs", positive_int, "N", 20, "passes over the text")
     group.add_argument(
         "--max-minutes",
@@ -103,8 +111,31 @@ def _add_training(group) -> None:
         metavar="M",
         help="begin no epoch that would end after so many minutes of training",
     )
+    group.add_argument(
+        "--early-stopping",
+        type=positive_int,
+        metavar="N",
+        help="stop after so many epochs without a better BLEU",
+    )
     _number(group, "--batch-tokens", positive_int, "N", 4096, "target positions in a batch")
+    _number(group, "--micro-batches", positive_int, "K", 1, "parts of a batch, for less memory")
     _number(group, "--max-length", positive_int, "N", 200, "leave out pairs of more tokens")
+    group.add_argument(
+        "--precision",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        default="auto",
+        help="of products and activations; auto: bfloat16 where the machine is faster in it",
+    )
+    group.add_argument(
+        "--strategy",
+        choices=("none", "mirrored"),
+        default="none",
+        help="mirrored: all GPUs of the machine (%(default)s)",
+    )
+    _number(group, "--seed", int, "N", 0, "of weights, order and dropout")
+
+
+def _add_regularization(group) -> None:
     _number(group, "--warmup-steps", positive_int, "N", 4000, "steps to the largest learning rate")
     _number(group, "--learning-rate-scale", positive_float, "X", 1.0, "times the paper's rate")
     _number(
@@ -115,14 +146,26 @@ def _add_training(group) -> None:
         0.0,
         "last share of the steps: the rate falls to 0",
     )
-    _number(group, "--label-smoothing", share, "E", 0.1, "probability spread over the vocabulary")
     group.add_argument(
-        "--strategy",
-        choices=("none", "mirrored"),
-        default="none",
-        help="mirrored: all GPUs of the machine (%(default)s)",
+        "--clip-norm", type=positive_float, metavar="C", help="largest norm of the gradient"
     )
-    _number(group, "--seed", int, "N", 0, "of weights, order and dropout")
+    _number(group, "--label-smoothing", share, "E", 0.1, "probability spread over the vocabulary")
+    _number(group, "--bpe-dropout", share, "RATE", 0.0, "split words at random; 0.1 is usual")
+    _number(group, "--r-drop", penalty, "ALPHA", 0.0, "weight of R-Drop; 5 is usual")
+    group.add_argument(
+        "--ema", type=share, metavar="DECAY", help="judge and keep a moving average of the weights"
+    )
+
+
+def _add_keeping(group) -> None:
+    _number(group, "--keep", positive_int, "N", 10, "last and best epochs whose weights are kept")
+    group.add_argument(
+        "--average",
+        type=positive_int,
+        metavar="N",
+        help="at the end, keep the mean of the last N epochs instead of the best one",
+    )
+    group.add_argument("--profile", action="store_true", help="profile steps 10 to 15")
     group.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -160,7 +203,21 @@ def _add_evaluate(parser) -> None:
     parser.add_argument("--source", required=True, metavar="FILE", help="sentences to translate")
     parser.add_argument("--target", required=True, metavar="FILE", help="their references")
     parser.add_argument("--output", metavar="FILE", help="where to write the translations")
+    parser.add_argument(
+        "--bleu-tokenize",
+        choices=("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
+        default="13a",
+        help="sacreBLEU's tokenizer; none for text that is tokenized already (%(default)s)",
+    )
     _add_search(parser)
+
+
+def _add_average(parser) -> None:
+    parser.add_argument("run", metavar="RUN", help="what train wrote")
+    parser.add_argument("out", metavar="OUT", help="directory of the new run")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--last", type=positive_int, metavar="N", help="the last N epochs")
+    which.add_argument("--best", type=positive_int, metavar="N", help="the N best by BLEU")
 
 
 def _add_export(parser) -> None:
@@ -205,5 +262,6 @@ _ADD_OPTIONS = {
     "train": _add_train,
     "translate": _add_translate,
     "evaluate": _add_evaluate,
+    "average": _add_average,
     "export": _add_export,
 }

@@ -1,5 +1,6 @@
 """Sentence pairs to padded batches of few shapes, each of about the same number of tokens."""
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,17 @@ class TokenRows(NamedTuple):
         starts, lengths = self.offsets[rows, None], self.lengths[rows, None]
         indices = np.minimum(starts + columns, len(self.values) - 1)
         return np.where(columns < lengths, self.values[indices], PAD_ID).astype("int32")
+
+
+def sample_rows(texts, tokenizer, rate, seed, plain, max_length) -> TokenRows:
+    """The ids of a list of strings by `Tokenizer.sample`; of a text too long, those of `plain`."""
+    sampled = tokenizer.sample(texts, rate, seed)
+    starts = plain.offsets
+    for i, ids in enumerate(sampled):
+        if len(ids) >= max_length:
+            sampled[i] = plain.values[starts[i] : starts[i + 1]]
+    offsets = np.cumsum([0, *map(len, sampled)])
+    return TokenRows(np.fromiter(itertools.chain.from_iterable(sampled), "int32"), offsets)
 
 
 def tokenize_rows(texts, tokenizer) -> TokenRows:
@@ -93,7 +105,9 @@ class TokenBatches:
         max_length: pairs with a longer side, in tokens with the end token, are left out and
             counted in `num_too_long`.
         shuffle: whether each epoch has an order of its own.
-        seed: of that order.
+        seed: of that order, and of BPE-dropout.
+        bpe_dropout: the rate of `Tokenizer.sample`, which then splits the text anew for every
+            epoch; 0 for the one split that translation uses.
 
     Raises:
         ValueError: if the sides differ in number, no pair is left, or a size is out of range.
@@ -113,10 +127,11 @@ class TokenBatches:
         tokenizer,
         *,
         batch_tokens=4096,
-        num_buckets=8,
+        num_buckets=16,
         max_length=200,
         shuffle=True,
         seed=0,
+        bpe_dropout=0.0,
     ):
         if len(sources) != len(targets):
             raise ValueError(
@@ -130,10 +145,13 @@ class TokenBatches:
         ):
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}.")
-        self.sources = tokenize_rows(sources, tokenizer)
-        self.targets = tokenize_rows(targets, tokenizer)
+        if not 0 <= bpe_dropout < 1:
+            raise ValueError(f"bpe_dropout must be a number in [0, 1), but is {bpe_dropout!r}.")
+        self.texts, self.tokenizer = (sources, targets), tokenizer
+        self.plain = [tokenize_rows(texts, tokenizer) for texts in self.texts]
+        self.max_length, self.bpe_dropout = max_length, bpe_dropout
         self.shuffle, self.seed = shuffle, seed
-        lengths = np.maximum(self.sources.lengths, self.targets.lengths) + 1
+        lengths = np.maximum(*(side.lengths for side in self.plain)) + 1
         self.rows = np.flatnonzero(lengths <= max_length)
         self.num_too_long = len(lengths) - len(self.rows)
         if not len(self.rows):
@@ -141,33 +159,40 @@ class TokenBatches:
                 f"No sentence pair is left: all {len(lengths)} are longer than "
                 f"max_length={max_length} tokens; raise max_length."
             )
-        self.lengths = lengths[self.rows]
+        self._tokenize(0)
         self.widths = bucket_widths(self.lengths, num_buckets)
+        if bpe_dropout:
+            self.widths[-1] = max(self.widths[-1], int(lengths[self.rows].max()))
+            self.max_length = self.widths[-1]
         # No batch needs more rows than there are pairs.
         most = -(-len(self.rows) // ROWS_MULTIPLE)
         self.heights = [
             min(max(batch_tokens // width // ROWS_MULTIPLE, 1), most) * ROWS_MULTIPLE
             for width in self.widths
         ]
-        self.num_target_tokens = int((self.targets.lengths[self.rows] + 1).sum())
         self.num_batches = len(self._plan(np.random.default_rng(seed)))
 
     def epoch(self, index: int):
         """Yields `((source_ids, target_ids), labels)`, int32 arrays, for one epoch."""
+        self._tokenize(index)
         generator = np.random.default_rng((self.seed, index))
         plan = self._plan(generator)
+        self.num_batches = len(plan)
         order = generator.permutation(len(plan)) if self.shuffle else range(len(plan))
         for i in order:
             width, height, rows = plan[i]
             yield self._batch(rows, width, height)
 
-    def dataset(self):
+    def dataset(self, first_epoch=0):
         """A `tf.data.Dataset` of one epoch; the next order each time its last batch is read.
 
         The first batches, which Keras reads ahead to build a model under a strategy, do not count:
         the orders are those of a run without one.
+
+        Args:
+            first_epoch: the number of epochs that an earlier run has finished.
         """
-        state = {"epoch": 0}
+        state = {"epoch": first_epoch}
 
         def generate():
             for i, batch in enumerate(self.epoch(state["epoch"]), start=1):
@@ -177,8 +202,24 @@ class TokenBatches:
 
         ids = tf.TensorSpec((None, None), tf.int32)
         dataset = tf.data.Dataset.from_generator(generate, output_signature=((ids, ids), ids))
-        cardinality = tf.data.experimental.assert_cardinality(self.num_batches)
-        return dataset.apply(cardinality).prefetch(4)
+        if not self.bpe_dropout:  # with it, the number of batches changes by a few
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(self.num_batches))
+        return dataset.prefetch(4)
+
+    def _tokenize(self, epoch):
+        """Sets the ids of an epoch, and what depends on them."""
+        self.sources, self.targets = self.plain
+        if self.bpe_dropout:
+            seeds = np.random.default_rng((self.seed, epoch, 1)).integers(2**31, size=2)
+            self.sources, self.targets = (
+                sample_rows(
+                    texts, self.tokenizer, self.bpe_dropout, int(seed), plain, self.max_length
+                )
+                for texts, seed, plain in zip(self.texts, seeds, self.plain, strict=True)
+            )
+        lengths = np.maximum(self.sources.lengths, self.targets.lengths) + 1
+        self.lengths = lengths[self.rows]
+        self.num_target_tokens = int((self.targets.lengths[self.rows] + 1).sum())
 
     def _plan(self, generator):
         """The batches of one epoch, as (width, height, rows)."""

@@ -122,6 +122,31 @@ class Tokenizer(tf.Module):
         texts = tf.strings.regex_replace(texts, SPACE_SYMBOL, ESCAPE + "b")
         return self._sentencepiece().tokenize(texts)
 
+    def sample(self, texts, rate, seed) -> list[list[int]]:
+        """Subword ids of each text, split at random: BPE-dropout.
+
+        A model that has seen a word in several splits knows its parts better. Provilkov et al.
+        (2020), "BPE-Dropout: Simple and Effective Subword Regularization".
+
+        Args:
+            texts: list of strings.
+            rate: probability that a merge is left out at a place.
+            seed: an integer; the same one gives the same ids.
+
+        Returns:
+            A list of lists of ids, no special ones among them.
+        """
+        sentencepiece.set_random_generator_seed(seed)
+        processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
+        # Each call makes new threads, whose generators start from the seed.
+        return processor.encode(
+            [_escape(text) for text in texts],
+            enable_sampling=True,
+            alpha=rate,
+            nbest_size=-1,
+            num_threads=1,
+        )
+
     def detokenize(self, ids):
         """The text of each row of ids; padding, start and end have none, unknown is " ⁇ ".
 

@@ -14,14 +14,15 @@ class Scores(NamedTuple):
     chrf_signature: str
 
 
-def score_translations(translations, references) -> Scores:
-    """BLEU (cased, tokenizer 13a) and chrF of detokenized text.
+def score_translations(translations, references, tokenize="13a") -> Scores:
+    """BLEU (cased) and chrF of detokenized text.
 
     Post (2018), "A Call for Clarity in Reporting BLEU Scores"; Popovic (2015), "chrF".
 
     Args:
         translations: list of strings.
         references: list of strings, one for each translation.
+        tokenize: sacreBLEU's tokenizer for BLEU; "none" for text that is tokenized already.
 
     Returns:
         `Scores`.
@@ -45,7 +46,7 @@ def score_translations(translations, references) -> Scores:
         for i, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"{name}[{i}] must be a string, but is {text!r}.")
-    bleu, chrf = BLEU(), CHRF()
+    bleu, chrf = BLEU(tokenize=tokenize), CHRF()
     bleu_score = bleu.corpus_score(translations, [references]).score
     chrf_score = chrf.corpus_score(translations, [references]).score
     signatures = str(bleu.get_signature()), str(chrf.get_signature())

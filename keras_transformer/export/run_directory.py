@@ -33,7 +33,7 @@ def save_run(model, tokenizer, directory) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     config = {
         "format": FORMAT,
-        "dtype": model.dtype_policy.name,
+        "dtype": model.dtype_policy.variable_dtype,
         "parameters": model.count_params(),
         "model": _arguments(model),
     }

@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer.layers.checks import check_positive_int, check_rate
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.linear import Linear
 
 
@@ -43,7 +44,7 @@ class FeedForward(keras.layers.Layer):
         self.inner = Linear(d_ff, activation=self.activation, name="inner", dtype=self.dtype_policy)
         self.outer = Linear(d_model, name="outer", dtype=self.dtype_policy)
         # A layer without weights has no path, by which a `DTypePolicyMap` would find its dtype.
-        self.dropout_layer = keras.layers.Dropout(dropout, autocast=False, dtype=self.dtype_policy)
+        self.dropout_layer = Dropout(dropout, autocast=False, dtype=self.dtype_policy)
 
     def build(self, x_shape):
         self.inner.build(x_shape)

@@ -9,6 +9,7 @@ from keras_transformer.layers.decoding_step import (
     split_heads_of_step,
     write_cache,
 )
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.linear import Linear, linear
 from keras_transformer.layers.masks import causal_mask, combine_masks
 
@@ -109,7 +110,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.head_dim = d_model // num_heads
         self.dropout = check_rate("dropout", dropout)
         # A layer without weights has no path, by which a `DTypePolicyMap` would find its dtype.
-        self.dropout_layer = keras.layers.Dropout(dropout, autocast=False, dtype=self.dtype_policy)
+        self.dropout_layer = Dropout(dropout, autocast=False, dtype=self.dtype_policy)
         self.output_projection = Linear(d_model, name="output_projection", dtype=self.dtype_policy)
 
     def build(self, query_shape, value_shape=None, key_shape=None):

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.layers.checks import check_positive_int, check_rate
+from keras_transformer.layers.dropout import Dropout
 
 
 def sinusoidal_positions(length: int, d_model: int) -> np.ndarray:
@@ -71,7 +72,7 @@ class PositionalEmbedding(keras.layers.Layer):
         self.d_model = check_positive_int("d_model", d_model)
         self.dropout = check_rate("dropout", dropout)
         self.max_length = check_positive_int("max_length", max_length)
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
         self.table = sinusoidal_positions(max_length, d_model)
 
     def build(self, ids_shape=None):

@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer.layers.checks import check_rate
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.layer_norm import LayerNorm
 
 
@@ -41,7 +42,7 @@ class Residual(keras.layers.Layer):
         self.dropout = check_rate("dropout", dropout)
         self.norm_first = norm_first
         self.norm = LayerNorm(epsilon=1e-6, name="norm", dtype=self.dtype_policy)
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape, sublayer_output_shape=None):
         if not self.norm.built:

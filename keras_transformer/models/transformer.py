@@ -11,12 +11,13 @@ from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.encoder import Encoder
 from keras_transformer.models.search_cache import extend_visible, reorder, resize
+from keras_transformer.training.token_trainer import TokenTrainer
 
 TYINGS = ("all", "source_target", "target_output", "none")
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Transformer(keras.Model):
+class Transformer(TokenTrainer, keras.Model):
     """Reads a source sentence and predicts the target's next token at every position.
 
     "Attention Is All You Need" (Vaswani et al., 2017), sections 3.1 to 3.5: embeddings times
@@ -135,17 +136,18 @@ class Transformer(keras.Model):
         self.built = True
 
     def call(self, inputs, training=None):
+        return self.logits(self.hidden(inputs, training))  # (B, T, V)
+
+    def hidden(self, inputs, training=None):
+        """The decoder's output (B, T, D), of which `logits` makes the logits."""
         source_ids, target_ids = inputs
-        source_padding_mask = padding_mask(source_ids, PAD_ID)  # (B, S)
-        encoder_output = self.encode(source_ids, training=training)  # (B, S, D)
-        x = self.decoder(
+        return self.decoder(
             self.target_embedding(target_ids, training=training),
-            encoder_output,
+            self.encode(source_ids, training=training),
             padding_mask=padding_mask(target_ids, PAD_ID),
-            source_padding_mask=source_padding_mask,
+            source_padding_mask=padding_mask(source_ids, PAD_ID),
             training=training,
         )  # (B, T, D)
-        return self.logits(x)  # (B, T, V)
 
     def encode(self, source_ids, training=None):
         """The encoder's output (B, S, D) for `source_ids` (B, S)."""
@@ -173,6 +175,12 @@ class Transformer(keras.Model):
         if self.output_projection is None:
             return self.target_embedding.logits(x)
         return ops.cast(self.output_projection(x), "float32")
+
+    def output_embeddings(self):
+        """The matrix (V, D) whose product with the decoder's output are the logits."""
+        if self.output_projection is None:
+            return ops.convert_to_tensor(self.target_embedding.embeddings)
+        return ops.transpose(self.output_projection.kernel)
 
     def decoding_weights(self):
         """What every step of a search multiplies with, laid out for it, once a search.

@@ -1,5 +1,6 @@
 """What a training run shows and keeps, as Keras callbacks."""
 
+import math
 import time
 
 import keras
@@ -14,7 +15,7 @@ class TokensPerSecond(keras.callbacks.Callback):
     the first epoch's graphs does.
 
     Args:
-        num_target_tokens: the number of real target tokens in an epoch.
+        num_target_tokens: function to the number of real target tokens of the epoch at hand.
     """
 
     def __init__(self, num_target_tokens):
@@ -28,28 +29,29 @@ class TokensPerSecond(keras.callbacks.Callback):
         self.end = time.perf_counter()
 
     def on_epoch_end(self, epoch, logs=None):
-        logs["tokens_per_second"] = self.num_target_tokens / max(self.end - self.start, 1e-9)
+        logs["tokens_per_second"] = self.num_target_tokens() / max(self.end - self.start, 1e-9)
 
 
 class TranslationMonitor(keras.callbacks.Callback):
     """Scores real translations after every epoch, and shows some in TensorBoard.
 
     Accuracy and loss look at one token after a correct prefix; only a decoded translation shows
-    what a user will get. Adds `val_bleu` to the epoch's logs, for the callbacks after it.
+    what a user will get. Adds `val_bleu` and `val_chrf` to the epoch's logs, for the callbacks
+    after it.
 
     Args:
         translate: function from a list of strings to a list of strings, such as a `Translator`.
-        bleu: function from translations and references to a number.
+        score: function from translations and references to numbers by name.
         sources: validation sentences.
         references: their translations.
         log_dir: where TensorBoard reads; None shows nothing.
         num_samples: how many translations are shown as text.
     """
 
-    def __init__(self, translate, bleu, sources, references, *, log_dir=None, num_samples=5):
+    def __init__(self, translate, score, sources, references, *, log_dir=None, num_samples=5):
         super().__init__()
         self.translate = translate
-        self.bleu = bleu
+        self.score = score
         self.sources = list(sources)
         self.references = list(references)
         self.log_dir = log_dir
@@ -58,7 +60,8 @@ class TranslationMonitor(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         translations = self.translate(self.sources)
-        logs["val_bleu"] = self.bleu(translations, self.references)
+        scores = self.score(translations, self.references)
+        logs.update({f"val_{name}": value for name, value in scores.items()})
         if self.log_dir is not None:
             self._show(epoch, translations)
 
@@ -74,7 +77,7 @@ class TranslationMonitor(keras.callbacks.Callback):
         rows = zip(self.sources, translations, self.references, strict=True)
         shown = [row for _, row in zip(range(self.num_samples), rows, strict=False)]
         with self.writer.as_default():
-            tf.summary.text("translations", samples_table(shown), step=epoch)
+            tf.summary.text("translations", samples_table(shown), step=epoch + 1)
         self.writer.flush()
 
 
@@ -102,10 +105,79 @@ class KeepBest(keras.callbacks.Callback):
         self.best = None
 
     def on_epoch_end(self, epoch, logs=None):
-        value = (logs or {}).get(self.monitor)
-        if value is None or self.best is None or self.sign * (value - self.best) > 0:
-            self.best = value
+        if self.replay(epoch, logs or {}):
             self.save()
+
+    def replay(self, epoch, logs) -> bool:
+        """Remembers an epoch, also one of a run that goes on; whether it is the best so far."""
+        value = logs.get(self.monitor)
+        is_best = value is None or self.best is None or self.sign * (value - self.best) > 0
+        self.best = value if is_best else self.best
+        return is_best
+
+
+class StopEarly(keras.callbacks.Callback):
+    """Ends training when the best epoch lies too far behind.
+
+    Args:
+        patience: the number of epochs in a row without a new best that are borne.
+        monitor: the entry of the epoch's logs, larger the better.
+    """
+
+    def __init__(self, patience, *, monitor="val_bleu"):
+        super().__init__()
+        self.patience = patience
+        self.monitor = monitor
+        self.best, self.waited = float("-inf"), 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.replay(epoch, logs or {})
+        if self.waited >= self.patience:
+            self.model.stop_training = True
+
+    def replay(self, epoch, logs) -> None:
+        """Remembers an epoch, also one of a run that goes on."""
+        value = logs[self.monitor]
+        self.waited = 0 if value > self.best else self.waited + 1
+        self.best = max(value, self.best)
+
+
+class StopOnNaN(keras.callbacks.Callback):
+    """Ends training by an error at the first step whose loss is no finite number.
+
+    What is on disk stays: an epoch that does not end is saved nowhere.
+    """
+
+    def on_train_batch_end(self, batch, logs=None):
+        loss = float((logs or {}).get("loss", 0.0))
+        if not math.isfinite(loss):
+            step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+            raise FloatingPointError(
+                f"The loss is {loss} at step {step}, so training has stopped; what was saved "
+                "before is untouched. Lower the learning rate, clip the gradient, train in "
+                "float32 or bfloat16, or look for NaN in the data."
+            )
+
+
+class UseAverage(keras.callbacks.Callback):
+    """Puts the optimizer's moving average of the weights into the model at the end of an epoch.
+
+    The optimizer has `use_ema=True`. Place `restore`, a callback too, after those that are to see
+    the average: it brings the trained weights back, for the next epoch to go on with.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.trained = None
+        self.restore = keras.callbacks.LambdaCallback(on_epoch_end=self._restore)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.trained = [keras.ops.copy(x.value) for x in self.model.trainable_variables]
+        self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
+
+    def _restore(self, epoch, logs=None):
+        for variable, value in zip(self.model.trainable_variables, self.trained, strict=True):
+            variable.assign(value)
 
 
 class TimeLimit(keras.callbacks.Callback):

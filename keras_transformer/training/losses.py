@@ -53,6 +53,27 @@ def smoothed_crossentropy(labels, logits, label_smoothing=0.0):
     return ops.reshape(loss_and_gradient(flat), shape)
 
 
+def token_weights(labels, sample_weight=None):
+    """What each token counts in the mean over the real tokens of all replicas.
+
+    Args:
+        labels: integers (B, T), 0 at padding.
+        sample_weight: optional weights, (B,) or broadcastable to (B, T).
+
+    Returns:
+        Weights (B, T), 0 at padding, and the number of real tokens of all replicas, at least 1;
+        float32. The mean is the weighted sum of all replicas, divided by the number.
+    """
+    weights = ops.cast(padding_mask(labels, PAD_ID), "float32")  # (B, T)
+    count = ops.maximum(sum_over_replicas(ops.sum(weights)), 1.0)
+    if sample_weight is not None:
+        sample_weight = ops.cast(sample_weight, "float32")
+        if len(sample_weight.shape) == 1:
+            sample_weight = ops.expand_dims(sample_weight, 1)  # (B, 1)
+        weights = weights * sample_weight
+    return weights, count
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class MaskedCrossentropy(keras.losses.Loss):
     """The mean cross entropy over the real tokens of the global batch.

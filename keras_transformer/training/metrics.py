@@ -87,3 +87,40 @@ class Perplexity(TokenMean):
 
     def result(self):
         return ops.exp(super().result())
+
+
+class TokenPerplexity(keras.metrics.Metric):
+    """`Perplexity` from sums over tokens that are already known.
+
+    Call arguments:
+        nll: scalar, the sum of the cross entropy of real tokens, in nats.
+        count: scalar, their number.
+    """
+
+    def __init__(self, name="perplexity", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.total = self.add_variable((), "zeros", name="total")
+        self.count = self.add_variable((), "zeros", name="count")
+
+    def update_state(self, nll, count):
+        self.total.assign_add(nll)
+        self.count.assign_add(count)
+
+    def result(self):
+        return ops.exp(ops.divide_no_nan(self.total.value, self.count.value))
+
+
+class LatestValue(keras.metrics.Metric):
+    """The last value it was given: a number of one step in the logs of an epoch."""
+
+    def __init__(self, name, **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.value = self.add_variable((), "zeros", name="value")
+
+    def update_state(self, value):
+        self.value.assign(value)
+
+    def result(self):
+        return ops.convert_to_tensor(
+            self.value
+        )  # not the variable, which is reset before it is read

@@ -1,0 +1,23 @@
+"""`keras-transformer average`: the mean of several epochs of a run, as a new run."""
+
+from pathlib import Path
+
+from keras_transformer.commands.training_callbacks import CHECKPOINTS
+from keras_transformer.export.run_directory import is_run, load_run, save_run
+from keras_transformer.training.checkpoints import EpochWeights, average_weights, read_history
+
+
+def run(options) -> None:
+    """Averages the last or the best epochs and writes a run directory."""
+    if Path(options.out).exists() and any(Path(options.out).iterdir()):
+        raise ValueError(f"{options.out} is not empty; name a new directory.")
+    if not is_run(options.run):
+        raise ValueError(f"{options.run} is no run; name a directory that train has written.")
+    model, tokenizer = load_run(options.run)
+    weights = EpochWeights(Path(options.run) / CHECKPOINTS)
+    for epoch, logs in enumerate(read_history(weights.directory)):
+        weights.replay(epoch, logs)
+    paths = weights.best(options.best) if options.last is None else weights.last(options.last)
+    average_weights(model, paths)
+    save_run(model, tokenizer, options.out)
+    print(f"averaged {', '.join(path.name.split('.')[0] for path in paths)}")

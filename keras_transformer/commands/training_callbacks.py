@@ -1,0 +1,135 @@
+"""What `keras-transformer train` measures, shows and keeps."""
+
+from pathlib import Path
+
+from keras_transformer.commands.training_text import say
+from keras_transformer.data.batching import TokenBatches
+from keras_transformer.evaluation.scores import score_translations
+from keras_transformer.export.run_directory import save_run
+from keras_transformer.export.translator import Translator
+from keras_transformer.training.callbacks import (
+    KeepBest,
+    StopEarly,
+    StopOnNaN,
+    TimeLimit,
+    TokensPerSecond,
+    TranslationMonitor,
+    UseAverage,
+)
+from keras_transformer.training.checkpoints import (
+    EpochWeights,
+    TrainingCheckpoint,
+    average_weights,
+)
+from keras_transformer.training.tensorboard import (
+    AttentionMonitor,
+    TensorBoardMonitor,
+    write_projector,
+)
+
+CHECKPOINTS, LOGS = "checkpoints", "logs"
+NUM_ATTENTION_PICTURES = 3
+PROFILE_STEPS = 10, 15
+
+
+class Callbacks:
+    """The callbacks of a run, and what is done with them before and after `fit`."""
+
+    def __init__(self, model, tokenizer, texts, train, options):
+        self.model, self.tokenizer, self.options = model, tokenizer, options
+        self.out = Path(options.out)
+        self.logs = self.out / LOGS
+        self.monitor = None if texts.valid is None else self._translation_monitor(texts.valid)
+        self.attention = None if texts.valid is None else self._attention_monitor(texts.valid)
+        self.tokens = TokensPerSecond(lambda: train.num_target_tokens)
+        self.best = KeepBest(self._save)
+        self.weights = EpochWeights(self.out / CHECKPOINTS, keep=options.keep)
+        self.checkpoint = TrainingCheckpoint(self.out / CHECKPOINTS)
+        self.early = None
+        if options.early_stopping is not None:
+            if texts.valid is None:
+                raise ValueError(
+                    "--early-stopping needs a BLEU to watch; name text with --valid-source and "
+                    "--valid-target."
+                )
+            self.early = StopEarly(options.early_stopping)
+
+    def all(self) -> list:
+        """The callbacks, in the order in which each needs the others' logs."""
+        options = self.options
+        average = None if options.ema is None else UseAverage()
+        limit = None if options.max_minutes is None else TimeLimit(options.max_minutes)
+        board = TensorBoardMonitor(
+            self.logs,
+            settings=_settings(options),
+            profile_steps=PROFILE_STEPS if options.profile else None,
+        )
+        callbacks = [
+            StopOnNaN(),
+            self.tokens,
+            average,
+            self.monitor,
+            self.attention,
+            self.best,
+            self.weights,
+            average and average.restore,
+            self.early,
+            limit,
+            board,
+            self.checkpoint,
+        ]
+        return [callback for callback in callbacks if callback is not None]
+
+    def restore(self) -> int:
+        """Goes back to the last finished epoch; returns the number of finished epochs."""
+        first_epoch = self.checkpoint.restore(self.model)
+        for epoch, logs in enumerate(self.checkpoint.history):
+            for callback in (self.best, self.weights, self.early):
+                if callback is not None:
+                    callback.replay(epoch, logs)
+        return first_epoch
+
+    def has_stopped(self) -> bool:
+        """Whether a run that goes on had ended early."""
+        return self.early is not None and self.early.waited >= self.early.patience
+
+    def finish(self) -> None:
+        """Averages the last epochs, if asked to, and writes what the projector shows."""
+        if self.options.average is not None:
+            paths = self.weights.last(self.options.average)
+            average_weights(self.model, paths)
+            self._save()
+            say(f"kept the mean of the last {len(paths)} epochs")
+        vectors = self.model.output_embeddings()
+        pieces = self.tokenizer.pieces(range(self.tokenizer.vocab_size))
+        write_projector(self.logs, vectors, pieces)
+
+    def _save(self):
+        save_run(self.model, self.tokenizer, self.out)
+
+    def _translation_monitor(self, valid):
+        def score(translations, references):
+            scores = score_translations(translations, references)
+            return {"bleu": scores.bleu, "chrf": scores.chrf}
+
+        translator = Translator(self.model, self.tokenizer, search="greedy", batch_size=128)
+        return TranslationMonitor(
+            translator, score, valid.sources, valid.targets, log_dir=self.logs
+        )
+
+    def _attention_monitor(self, valid):
+        first = [side[:NUM_ATTENTION_PICTURES] for side in valid[:2]]
+        pairs = [
+            next(TokenBatches([source], [target], self.tokenizer, shuffle=False).epoch(0))[0]
+            for source, target in zip(*first, strict=True)
+        ]
+        pairs = [tuple(ids[:1] for ids in pair) for pair in pairs]
+        return AttentionMonitor(self.model.cross_attention_weights, pairs, self.logs)
+
+
+def _settings(options) -> dict:
+    """The options that are numbers, words or switches, for the tab HParams."""
+    values = {name: value for name, value in vars(options).items() if value is not None}
+    plain = {name: value for name, value in values.items() if isinstance(value, bool | int | float)}
+    words = {name: values[name] for name in ("preset", "precision", "strategy")}
+    return {**plain, **words}

@@ -1,0 +1,198 @@
+"""Training that survives its end: states to go on from, and weights to average."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+
+STATE, WEIGHTS = "state-{:05d}.npz", "epoch-{:05d}.weights.h5"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is missing, damaged or of another model."""
+
+
+class TrainingCheckpoint(keras.callbacks.Callback):
+    """After each epoch, keeps what a run needs to go on as if it had never stopped.
+
+    Weights alone are not enough: the state also holds the optimizer's moments and step, the seeds
+    of dropout and the logs of the epochs so far. It is one file that appears whole or not at all,
+    and the one before it stays, so that there is always one to go on from. Place it after all
+    callbacks that add to the logs or read them.
+
+    Args:
+        directory: of the files, created where it is missing.
+        keep: the number of states that stay.
+
+    Example:
+        >>> checkpoint = TrainingCheckpoint("runs/example/checkpoints")
+        >>> checkpoint.epoch  # after `checkpoint.restore(model)`, the `initial_epoch` for `fit`
+        0
+    """
+
+    def __init__(self, directory, *, keep=2):
+        super().__init__()
+        self.directory = Path(directory)
+        self.keep = keep
+        self.history = []
+
+    @property
+    def epoch(self) -> int:
+        """The number of finished epochs."""
+        return len(self.history)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.history.append({name: float(value) for name, value in (logs or {}).items()})
+        arrays = [keras.ops.convert_to_numpy(variable) for variable in _variables(self.model)]
+        history = np.frombuffer(json.dumps(self.history).encode(), "uint8")
+        named = {f"variable_{i}": array for i, array in enumerate(arrays)}
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / STATE.format(epoch + 1)
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, history=history, **named)
+            os.fsync(file.fileno())
+        for old in self.paths()[: -self.keep]:
+            old.unlink()
+
+    def paths(self) -> list[Path]:
+        """The states, oldest first."""
+        return sorted(self.directory.glob(STATE.replace("{:05d}", "*")))
+
+    def restore(self, model) -> int:
+        """Gives a compiled model the newest state that can be read.
+
+        Returns:
+            The number of finished epochs, the `initial_epoch` for `fit`.
+
+        Raises:
+            CheckpointError: if no file is readable, or it belongs to another model.
+        """
+        values, self.history, path = _newest(self.paths(), self.directory)
+        _assign(model, values, path)
+        return self.epoch
+
+
+def read_history(directory) -> list[dict]:
+    """The logs of each finished epoch of a run; errors as in `TrainingCheckpoint.restore`."""
+    return _newest(TrainingCheckpoint(directory).paths(), directory)[1]
+
+
+def _newest(paths, directory):
+    """The values and the history of the newest state that can be read, and its path."""
+    reasons = []
+    for path in reversed(paths):
+        try:
+            with np.load(path) as arrays:
+                values = [arrays[f"variable_{i}"] for i in range(len(arrays.files) - 1)]
+                return values, json.loads(arrays["history"].tobytes()), path
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            reasons.append(f"{path.name}: {error}")
+    reasons = "; ".join(reasons) or "there is none"
+    raise CheckpointError(
+        f"{directory} holds no state of a run to go on from ({reasons}); train it anew."
+    )
+
+
+def _variables(model):
+    """All that training changes: weights, seeds of dropout, the optimizer's variables."""
+    model.optimizer.build(model.trainable_variables)
+    return [*model.variables, *model.optimizer.variables]
+
+
+def _assign(model, values, path):
+    variables = _variables(model)
+    shapes = [tuple(variable.shape) for variable in variables]
+    if shapes != [value.shape for value in values]:
+        raise CheckpointError(
+            f"{path} belongs to another model or optimizer; give the options of the run it is of."
+        )
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+class EpochWeights(keras.callbacks.Callback):
+    """Keeps the weights of the last and of the best epochs, for `average_weights`.
+
+    Args:
+        directory: of the files, created where it is missing.
+        keep: how many of the last epochs, and how many of the best.
+        monitor: the entry of the epoch's logs that is larger the better; where it is missing, only
+            the last are kept.
+    """
+
+    def __init__(self, directory, *, keep=10, monitor="val_bleu"):
+        super().__init__()
+        self.directory = Path(directory)
+        self.keep = keep
+        self.monitor = monitor
+        self.scores = {}
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.replay(epoch, logs or {})
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with replacing(self.directory / WEIGHTS.format(epoch + 1)) as temporary:
+            self.model.save_weights(temporary)
+        kept = {*self.last(self.keep), *self.best(self.keep)}
+        for path in self.directory.glob(WEIGHTS.replace("{:05d}", "*")):
+            if path not in kept:
+                path.unlink()
+
+    def replay(self, epoch, logs):
+        """Remembers an epoch of a run that goes on."""
+        self.scores[epoch + 1] = logs.get(self.monitor, float("-inf"))
+
+    def last(self, number: int) -> list[Path]:
+        """The weights of the last epochs."""
+        return self._paths(sorted(self.scores)[-number:])
+
+    def best(self, number: int) -> list[Path]:
+        """The weights of the best epochs, best first; of equals the later one."""
+        order = sorted(self.scores, key=lambda epoch: (self.scores[epoch], epoch), reverse=True)
+        return self._paths(order[:number])
+
+    def _paths(self, epochs):
+        return [self.directory / WEIGHTS.format(epoch) for epoch in epochs]
+
+
+def average_weights(model, paths) -> None:
+    """Gives a model the mean of weights on disk ("Attention Is All You Need", section 6.1).
+
+    Args:
+        model: a Keras model.
+        paths: of files that `save_weights` wrote.
+
+    Raises:
+        CheckpointError: if there are none, or one is not of this model.
+    """
+    paths = list(paths)
+    if not paths:
+        raise CheckpointError("There are no weights to average; train with --keep first.")
+    sums = None
+    for path in paths:
+        try:
+            model.load_weights(path)
+        except (OSError, ValueError, KeyError) as error:
+            raise CheckpointError(f"{path} holds no weights of this model: {error}") from error
+        values = [np.asarray(value, "float64") for value in model.get_weights()]
+        sums = values if sums is None else [a + b for a, b in zip(sums, values, strict=True)]
+    model.set_weights([(total / len(paths)).astype("float32") for total in sums])
+
+
+class replacing:  # noqa: N801, used like a function
+    """A context in which a new file is written, which then takes the place of `path`."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        self.temporary = self.path.with_name(f".new-{self.path.name}")
+
+    def __enter__(self):
+        return self.temporary
+
+    def __exit__(self, kind, error, traceback):
+        if kind is None:
+            os.replace(self.temporary, self.path)
+        else:
+            self.temporary.unlink(missing_ok=True)

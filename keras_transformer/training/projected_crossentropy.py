@@ -1,0 +1,141 @@
+"""The loss of a model's last layer, of which no logit is kept."""
+
+from keras import ops
+
+CHUNK_ROWS = 2048
+
+
+def projected_crossentropy(hidden, embeddings, labels, weights, label_smoothing=0.0, r_drop=0.0):
+    """The weighted sum of `smoothed_crossentropy(labels, hidden E^T)` over all tokens.
+
+    Logits are by far the largest tensor of a training step: here a few rows of them exist at a
+    time. They are gone before the backward pass, so the gradient is worked out with the loss. That
+    of the logits is `P - (1 - e) onehot - e / V`, P their softmax. Only P meets the matrices; what
+    the other terms add to `dX = dZ E` and `dE = dZ^T X` are rows of E, sums of rows of X and means.
+
+    With `r_drop`, alpha in Liang et al. (2021), "R-Drop", `hidden` holds two predictions P and Q of
+    each token. Added to the mean of their losses is `alpha / 4 * (KL(P || Q) + KL(Q || P))`.
+
+    Args:
+        hidden: tensor (B, T, D), the decoder's output; (2 B, T, D) with `r_drop`, the second
+            predictions after all the first.
+        embeddings: E, tensor (V, D), float32.
+        labels: integers (B, T) in [0, V).
+        weights: float32 (B, T), of each token in the sum.
+        label_smoothing: e.
+        r_drop: alpha; 0 for one prediction of each token.
+
+    Returns:
+        Two scalars, float32, in nats: the sum, and the sum without smoothing and R-Drop, which has
+        no gradient. No token adds more than about 87 to it.
+    """
+    vocab_size, d_model = embeddings.shape
+    copies = 2 if r_drop else 1
+    labels = ops.reshape(ops.cast(labels, "int32"), (-1,))  # (N,)
+    weights = ops.reshape(weights, (-1,)) / copies
+
+    @ops.custom_gradient
+    def loss_and_gradient(hidden, embeddings):
+        kernel = ops.cast(embeddings, hidden.dtype)
+        x = ops.reshape(hidden, (copies, -1, d_model))  # (copies, N, D)
+        pieces = [to_chunks(x, 1), to_chunks(labels), to_chunks(weights)]  # (..., K, C, ...)
+        num_chunks, places = _chunk_numbers(pieces[1])
+
+        def add_chunk(i, sums):
+            chunk_x, chunk_labels, chunk_weights = (
+                ops.take(piece, i, axis=axis) for piece, axis in zip(pieces, (1, 0, 0), strict=True)
+            )
+            *scalars, rows, columns = chunk_products(
+                chunk_x, kernel, chunk_labels, chunk_weights, r_drop
+            )
+            rows = ops.where(places == i, rows[:, None], sums[2])
+            return sums[0] + scalars[0], sums[1] + scalars[1], rows, sums[3] + columns
+
+        zeros = ops.zeros_like(pieces[0]), ops.zeros((vocab_size, d_model), "float32")
+        zeros = (ops.zeros((), "float32"), ops.zeros((), "float32"), *zeros)
+        nll, kl, p_rows, p_columns = ops.fori_loop(0, num_chunks, add_chunk, zeros)
+        p_rows = ops.reshape(p_rows, (copies, -1, d_model))[:, : ops.shape(x)[1]]
+
+        x, p_rows = ops.cast(x, "float32"), ops.cast(p_rows, "float32")
+        weighted = ops.sum(x, axis=0) * weights[:, None]  # (N, D)
+        total = ops.sum(weighted, axis=0)  # (D,)
+        at_labels = ops.take(embeddings, labels, axis=0)  # (N, D)
+        mean = ops.mean(embeddings, axis=0)  # (D,)
+        # The weighted sum of z[label] - mean(z), which smoothing adds to -log P[label].
+        smoothing = ops.sum(weighted * at_labels) - ops.sum(total * mean)
+        constant = (1 - label_smoothing) * at_labels + label_smoothing * mean  # (N, D)
+        x_gradient = (p_rows - constant) * weights[:, None]  # (copies, N, D)
+        e_gradient = (
+            p_columns
+            - (1 - label_smoothing) * ops.segment_sum(weighted, labels, vocab_size)
+            - label_smoothing / vocab_size * total
+        )  # (V, D)
+
+        def gradient(*args, upstream=None):
+            scale = args[0] if upstream is None else upstream[0]
+            x_scaled = ops.reshape(x_gradient * scale, ops.shape(hidden))
+            return ops.cast(x_scaled, hidden.dtype), e_gradient * scale
+
+        return (nll + label_smoothing * smoothing + r_drop / 2 * kl, nll), gradient
+
+    return loss_and_gradient(hidden, embeddings)
+
+
+def chunk_products(x, kernel, labels, weights, r_drop):
+    """The terms of a chunk that need its logits.
+
+    Args:
+        x: tensor (copies, C, D).
+        kernel: tensor (V, D), in the dtype of `x`.
+        labels: integers (C,).
+        weights: float32 (C,).
+        r_drop: alpha.
+
+    Returns:
+        The weighted sums of `-log P[label]` and of the symmetric KL divergence; `G kernel`, of the
+        shape of `x`, and `G^T (w x)`, (V, D) and float32, where G is P and what R-Drop adds to it.
+    """
+    copies, _, d_model = x.shape
+    flat = ops.reshape(x, (-1, d_model))  # (copies * C, D)
+    labels, weights = ops.tile(labels, copies), ops.tile(weights, copies)
+    logits = ops.matmul(flat, ops.transpose(kernel))  # (copies * C, V)
+    g = ops.softmax(logits, axis=-1)
+    p_label = ops.cast(ops.take_along_axis(g, labels[:, None], axis=1)[:, 0], "float32")
+    nll = -ops.sum(weights * ops.log(ops.maximum(p_label, 1e-38)))
+    kl = ops.zeros((), "float32")
+    if r_drop:
+        divergence, kl_gradient = symmetric_kl(ops.reshape(logits, (2, -1, logits.shape[-1])))
+        kl = ops.sum(weights * divergence)
+        g = ops.cast(ops.cast(g, "float32") + r_drop / 2 * kl_gradient, g.dtype)
+    columns = ops.matmul(ops.transpose(g), flat * ops.cast(weights[:, None], x.dtype))
+    rows = ops.reshape(ops.matmul(g, kernel), ops.shape(x))
+    return nll, kl, rows, ops.cast(columns, "float32")
+
+
+def symmetric_kl(logits):
+    """`KL(P || Q)` and `KL(Q || P)`, (2 C,), for logits (2, C, V), and the gradient (2 C, V).
+
+    The gradient of their sum: `P (a - KL(P || Q)) + P - Q` for the logits of P, where
+    `a = log P - log Q`.
+    """
+    log_p = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
+    p = ops.exp(log_p)
+    ratio = log_p - ops.flip(log_p, axis=0)  # (2, C, V)
+    divergence = ops.sum(p * ratio, axis=-1, keepdims=True)  # (2, C, 1)
+    gradient = p * (ratio - divergence) + p - ops.flip(p, axis=0)
+    return ops.reshape(divergence, (-1,)), ops.reshape(gradient, (-1, logits.shape[-1]))
+
+
+def to_chunks(x, axis=0):
+    """Cuts an axis of N into (K, C) with C of at most `CHUNK_ROWS`, zeros at the end."""
+    rows = ops.shape(x)[axis]
+    chunks = (rows + CHUNK_ROWS - 1) // CHUNK_ROWS
+    size = (rows + chunks - 1) // chunks
+    padding = [(0, 0)] * len(x.shape)
+    padding[axis] = (0, chunks * size - rows)
+    return ops.reshape(ops.pad(x, padding), (*x.shape[:axis], chunks, size, *x.shape[axis + 1 :]))
+
+
+def _chunk_numbers(chunks):
+    number = ops.shape(chunks)[0]
+    return number, ops.arange(number)[:, None, None]

@@ -1,0 +1,146 @@
+"""A training run in TensorBoard: every step, every epoch, the vocabulary, what attention reads."""
+
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+
+
+class TensorBoardMonitor(keras.callbacks.Callback):
+    """Writes curves whose steps go on over a resumed run.
+
+    Every step: `loss`, `learning_rate`, `gradient_norm`, `tokens_per_second`, where the model
+    reports them. Every epoch: all logs. Keras's own callback counts the steps of each `fit` from 0
+    anew. Place it after the callbacks that add to the logs.
+
+    Args:
+        log_dir: where TensorBoard reads.
+        settings: the run's settings by name, shown in the tab HParams; numbers, strings, booleans.
+        profile_steps: the first and the last step of this `fit` to profile, or None.
+
+    Example:
+        >>> monitor = TensorBoardMonitor("runs/example/logs", settings={"dropout": 0.1})
+    """
+
+    def __init__(self, log_dir, *, settings=None, profile_steps=None):
+        super().__init__()
+        self.log_dir = Path(log_dir)
+        self.settings = settings or {}
+        self.profile_steps = profile_steps
+        self.writer = None
+        self.num_steps = 0
+
+    def on_train_begin(self, logs=None):
+        import tensorflow as tf
+        from tensorboard.plugins.hparams import api as hparams
+
+        self.writer = tf.summary.create_file_writer(str(self.log_dir))
+        if self.settings:
+            with self.writer.as_default():
+                hparams.hparams(dict(self.settings), trial_id=self.log_dir.parent.name)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.time, self.tokens = time.perf_counter(), 0.0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.profile_steps and self.num_steps + 1 == self.profile_steps[0]:
+            _profiler().start(str(self.log_dir))
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.num_steps += 1
+        logs = logs or {}
+        values = {"learning_rate": _number(self.model.optimizer.learning_rate)}
+        values["loss"] = logs.get("step_loss", logs.get("loss"))
+        values["gradient_norm"] = logs.get("gradient_norm")
+        trackers = getattr(self.model, "trackers", None)
+        if trackers is not None:
+            now, tokens = time.perf_counter(), _number(trackers.perplexity.count)
+            values["tokens_per_second"] = (tokens - self.tokens) / (now - self.time)
+            self.time, self.tokens = now, tokens
+        self._write("step", values, _number(self.model.optimizer.iterations))
+        if self.profile_steps and self.num_steps == self.profile_steps[1]:
+            _profiler().stop()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._write("epoch", logs or {}, epoch + 1)
+        self.writer.flush()
+
+    def on_train_end(self, logs=None):
+        if self.profile_steps and self.profile_steps[0] <= self.num_steps < self.profile_steps[1]:
+            _profiler().stop()
+        self.writer.close()
+
+    def _write(self, prefix, values, step):
+        import tensorflow as tf
+
+        with self.writer.as_default(step=int(step)):
+            for name, value in values.items():
+                if value is not None:
+                    tf.summary.scalar(f"{prefix}/{name}", float(value))
+
+
+class AttentionMonitor(keras.callbacks.Callback):
+    """Shows after every epoch what each target token reads of the source, for a few pairs.
+
+    Args:
+        attention: function of a pair of id arrays (1, S) and (1, T) to the weights (1, T, S), such
+            as `Transformer.cross_attention_weights`.
+        pairs: a list of such pairs.
+        log_dir: where TensorBoard reads.
+        cell: the side of a weight, in pixels.
+    """
+
+    def __init__(self, attention, pairs, log_dir, *, cell=16):
+        super().__init__()
+        self.attention = attention
+        self.pairs = pairs
+        self.log_dir = str(log_dir)
+        self.cell = cell
+
+    def on_epoch_end(self, epoch, logs=None):
+        import tensorflow as tf
+
+        writer = tf.summary.create_file_writer(self.log_dir)
+        with writer.as_default(step=epoch + 1):
+            for i, pair in enumerate(self.pairs):
+                weights = keras.ops.convert_to_numpy(self.attention(pair))
+                tf.summary.image(f"attention/{i}", weights_image(weights[0], self.cell))
+        writer.close()
+
+
+def weights_image(weights, cell: int) -> np.ndarray:
+    """Weights (T, S) in [0, 1] as a picture (1, T * cell, S * cell, 1), white where 1."""
+    picture = np.kron(np.asarray(weights, "float32"), np.ones((cell, cell), "float32"))
+    return picture[None, :, :, None]
+
+
+def write_projector(log_dir, embeddings, pieces) -> None:
+    """Writes the embeddings of a vocabulary for TensorBoard's tab Projector.
+
+    Args:
+        log_dir: where TensorBoard reads.
+        embeddings: array (V, D).
+        pieces: V strings.
+    """
+    log_dir = Path(log_dir)
+    log_dir.mkdir(parents=True, exist_ok=True)
+    rows = ["\t".join(f"{x:.5g}" for x in row) for row in np.asarray(embeddings)]
+    labels = [piece.translate({9: " ", 10: " ", 13: " "}) or " " for piece in pieces]
+    (log_dir / "vectors.tsv").write_text("\n".join(rows) + "\n", "utf-8")
+    (log_dir / "metadata.tsv").write_text("\n".join(labels) + "\n", "utf-8")
+    (log_dir / "projector_config.pbtxt").write_text(
+        'embeddings {\n  tensor_name: "embeddings"\n  tensor_path: "vectors.tsv"\n'
+        '  metadata_path: "metadata.tsv"\n}\n',
+        "utf-8",
+    )
+
+
+def _profiler():
+    import tensorflow as tf
+
+    return tf.profiler.experimental
+
+
+def _number(value) -> float:
+    return float(keras.ops.convert_to_numpy(value))

@@ -1,0 +1,148 @@
+"""The training step of every model that predicts tokens."""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.checks import check_positive_int
+from keras_transformer.training.distribution import replicas, sum_over_replicas
+from keras_transformer.training.gradients import accumulate, clipped, global_norm
+from keras_transformer.training.losses import MaskedCrossentropy, token_weights
+from keras_transformer.training.metrics import LatestValue, TokenPerplexity
+from keras_transformer.training.projected_crossentropy import projected_crossentropy
+
+
+class TokenTrainer:
+    """Mixed into a `keras.Model`, it makes `fit` fast, exact and frugal with memory.
+
+    With `MaskedCrossentropy` on TensorFlow, the loss is worked out from the decoder's output
+    (`projected_crossentropy`), so that no tensor of logits is kept; the mean is that over the real
+    tokens of the global batch, of all replicas and micro-batches; and gradients are clipped once
+    they are summed. Other losses and backends take Keras's own step, which gives the same
+    gradients with more memory.
+
+    The model offers `hidden(inputs, training)`, a tensor (B, T, D), and `output_embeddings()`, the
+    matrix (V, D) whose product with it are the logits.
+    """
+
+    def compile(
+        self,
+        optimizer="adam",
+        loss=None,
+        *,
+        metrics=None,
+        micro_batches=1,
+        r_drop=0.0,
+        **kwargs,
+    ):
+        """Prepares for `fit`, as in `keras.Model`, with two more arguments.
+
+        Args:
+            optimizer: a Keras optimizer. `clipnorm`, `global_clipnorm` and `clipvalue` see the
+                gradient of the whole batch.
+            loss: a `MaskedCrossentropy`, or another loss of labels (B, T) and logits (B, T, V).
+            metrics: Keras metrics of labels and logits. They need the logits in training, too,
+                which costs a fifth of the speed; `loss`, `perplexity` and `gradient_norm` are free.
+            micro_batches: parts that a batch is cut into, one after another, for less memory. The
+                gradient is that of the whole batch.
+            r_drop: alpha of R-Drop (Liang et al., 2021, "R-Drop: Regularized Dropout for Neural
+                Networks"): each sentence goes through the model twice, with different dropout, and
+                half of alpha times the symmetric KL divergence of the two predictions is added to
+                their mean loss. 0 for none.
+            **kwargs: further arguments of `keras.Model.compile`.
+
+        Raises:
+            ValueError: if a value is out of range, or needs `MaskedCrossentropy` on TensorFlow.
+        """
+        check_positive_int("micro_batches", micro_batches)
+        if not 0 <= r_drop < float("inf"):
+            raise ValueError(f"r_drop must be at least 0, but is {r_drop!r}.")
+        own_step = keras.backend.backend() == "tensorflow" and type(loss) is MaskedCrossentropy
+        for name, value, default in (("micro_batches", micro_batches, 1), ("r_drop", r_drop, 0)):
+            if value != default and not own_step:
+                raise ValueError(
+                    f"{name}={value!r} needs loss=MaskedCrossentropy(...) and the TensorFlow "
+                    f"backend, but the loss is {loss!r} and the backend "
+                    f"{keras.backend.backend()}; leave {name} at {default}."
+                )
+        self.micro_batches, self.r_drop = micro_batches, r_drop
+        self.trackers = Trackers() if own_step else None
+        self.has_metrics = bool(metrics or kwargs.get("weighted_metrics"))
+        super().compile(optimizer, loss, metrics=metrics, **kwargs)
+
+    def get_compile_config(self):
+        own = {"micro_batches": self.micro_batches, "r_drop": self.r_drop} if self.compiled else {}
+        return {**super().get_compile_config(), **own}
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    @property
+    def metrics(self):
+        trackers = getattr(self, "trackers", None)
+        return super().metrics + ([] if trackers is None else trackers.all())
+
+    def train_step(self, *args):
+        if self.trackers is None:
+            return super().train_step(*args)
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
+        weights, count = token_weights(labels, sample_weight)
+
+        def part_loss(labels, weights, *inputs):
+            if self.r_drop:
+                inputs = [ops.concatenate([ids, ids]) for ids in inputs]
+            hidden = self.hidden(inputs, training=True)
+            sums = self._loss_sums(hidden, labels, weights, self.r_drop)
+            return self.optimizer.scale_loss(sums[0] / count), sums
+
+        tensors, variables = (labels, weights, *inputs), self.trainable_variables
+        gradients, sums = accumulate(part_loss, tensors, self.micro_batches, variables)
+        # Keras would clip the gradient of each replica, of which the optimizer then makes the sum.
+        gradients = [sum_over_replicas(gradient) for gradient in gradients]
+        norm = global_norm(gradients) / self.optimizer.scale_loss(1.0)
+        gradients = [x / replicas() for x in clipped(gradients, norm, self.optimizer)]
+        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        self.trackers.gradient_norm.update_state(norm)
+        self.trackers.step_loss.update_state(sum_over_replicas(sums[0]) / count)
+        return self._logs(inputs, labels, sample_weight, sums, count, self.trackers.all())
+
+    def test_step(self, *args):
+        if self.trackers is None:
+            return super().test_step(*args)
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
+        weights, count = token_weights(labels, sample_weight)
+        sums = self._loss_sums(self.hidden(inputs, training=False), labels, weights)
+        trackers = [self.trackers.perplexity]
+        return self._logs(inputs, labels, sample_weight, sums, count, trackers)
+
+    def _loss_sums(self, hidden, labels, weights, r_drop=0.0):
+        """The sums over tokens of the loss, and of the loss without smoothing and R-Drop."""
+        embeddings = self.output_embeddings()
+        smoothing = self.loss.label_smoothing
+        return projected_crossentropy(hidden, embeddings, labels, weights, smoothing, r_drop)
+
+    def _logs(self, inputs, labels, sample_weight, sums, count, trackers):
+        """What a step reports: the loss, `trackers` and the compiled metrics."""
+        loss, nll = sums
+        # A metric is averaged over replicas, the loss is a sum over them.
+        tracker = next(metric for metric in self.metrics if metric.name == "loss")
+        tracker.update_state(loss / count * replicas(), sample_weight=count)
+        self.trackers.perplexity.update_state(nll, count)
+        logs = {}
+        if self.has_metrics:
+            logits = self(inputs, training=False)
+            logs = self.compute_metrics(inputs, labels, logits, sample_weight)
+        shown = {metric.name: metric.result() for metric in (tracker, *trackers)}
+        return {**logs, **shown}
+
+
+class Trackers:
+    """The metrics that `TokenTrainer` works out without logits."""
+
+    def __init__(self):
+        self.perplexity = TokenPerplexity()
+        self.gradient_norm = LatestValue(name="gradient_norm")
+        self.step_loss = LatestValue(name="step_loss")
+
+    def all(self):
+        return [self.perplexity, self.gradient_norm, self.step_loss]
