@@ -121,6 +121,4 @@ class LatestValue(keras.metrics.Metric):
         self.value.assign(value)
 
     def result(self):
-        return ops.convert_to_tensor(
-            self.value
-        )  # not the variable, which is reset before it is read
+        return self.value + 0.0  # a copy: the variable may be reset before it is read

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-CHUNK_ROWS = 2048
+CHUNK_ROWS = 1024
 
 
 def projected_crossentropy(hidden, embeddings, labels, weights, label_smoothing=0.0, r_drop=0.0):
