@@ -121,16 +121,10 @@ def build_model(tokenizer, total_steps, options) -> Transformer:
         cooldown_steps=int(options.cooldown * total_steps),
         total_steps=total_steps,
     )
-    averaging = {} if options.ema is None else {"use_ema": True, "ema_momentum": options.ema}
+    adam = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
+    average = {} if options.ema is None else {"use_ema": True, "ema_momentum": options.ema}
     model.compile(
-        keras.optimizers.Adam(
-            schedule,
-            beta_1=0.9,
-            beta_2=0.98,
-            epsilon=1e-9,
-            global_clipnorm=options.clip_norm,
-            **averaging,
-        ),
+        keras.optimizers.Adam(schedule, **adam, global_clipnorm=options.clip_norm, **average),
         loss=MaskedCrossentropy(label_smoothing=options.label_smoothing),
         micro_batches=options.micro_batches,
         r_drop=options.r_drop,

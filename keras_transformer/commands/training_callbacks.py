@@ -12,6 +12,7 @@ from keras_transformer.training.callbacks import (
     StopEarly,
     StopOnNaN,
     TimeLimit,
+    TokenLogs,
     TokensPerSecond,
     TranslationMonitor,
     UseAverage,
@@ -67,6 +68,7 @@ class Callbacks:
         callbacks = [
             StopOnNaN(),
             self.tokens,
+            TokenLogs(),
             average,
             self.monitor,
             self.attention,

@@ -89,14 +89,8 @@ class Transformer(TokenTrainer, keras.Model):
         policy = self.dtype_policy
 
         def embedding(vocab_size, name):
-            return PositionalEmbedding(
-                vocab_size,
-                d_model,
-                dropout=dropout,
-                max_length=max_length,
-                name=name,
-                dtype=policy,
-            )
+            sizes = {"vocab_size": vocab_size, "d_model": d_model, "max_length": max_length}
+            return PositionalEmbedding(**sizes, dropout=dropout, name=name, dtype=policy)
 
         stack = {
             "num_layers": num_layers,
@@ -139,7 +133,7 @@ class Transformer(TokenTrainer, keras.Model):
         return self.logits(self.hidden(inputs, training))  # (B, T, V)
 
     def hidden(self, inputs, training=None):
-        """The decoder's output (B, T, D), of which `logits` makes the logits."""
+        """The decoder's output (B, T, D), whose product with `output_embeddings` are the logits."""
         source_ids, target_ids = inputs
         return self.decoder(
             self.target_embedding(target_ids, training=training),

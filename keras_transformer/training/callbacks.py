@@ -32,6 +32,36 @@ class TokensPerSecond(keras.callbacks.Callback):
         logs["tokens_per_second"] = self.num_target_tokens() / max(self.end - self.start, 1e-9)
 
 
+class TokenLogs(keras.callbacks.Callback):
+    """Adds to an epoch's logs what `TokenTrainer` has found out on the way.
+
+    `perplexity`, and `val_perplexity` where there is a validation: `exp` of the mean cross entropy
+    of real tokens, without label smoothing, in training under dropout. `gradient_norm`: that of the
+    last step. Place it before the callbacks that read the logs.
+    """
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.values = {}
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.values["gradient_norm"] = _number(self.model.trackers.gradient_norm)
+
+    def on_test_begin(self, logs=None):
+        # Keras resets what it tracks before a validation, but after this.
+        self.values["perplexity"] = _number(self.model.trackers.perplexity)
+
+    def on_test_end(self, logs=None):
+        self.values["val_perplexity"] = _number(self.model.trackers.perplexity)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.values.setdefault("perplexity", _number(self.model.trackers.perplexity))
+        logs.update(self.values)
+
+
+def _number(metric) -> float:
+    return float(keras.ops.convert_to_numpy(metric.result()))
+
+
 class TranslationMonitor(keras.callbacks.Callback):
     """Scores real translations after every epoch, and shows some in TensorBoard.
 

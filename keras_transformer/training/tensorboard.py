@@ -49,12 +49,13 @@ class TensorBoardMonitor(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.num_steps += 1
-        logs = logs or {}
         values = {"learning_rate": _number(self.model.optimizer.learning_rate)}
-        values["loss"] = logs.get("step_loss", logs.get("loss"))
-        values["gradient_norm"] = logs.get("gradient_norm")
         trackers = getattr(self.model, "trackers", None)
-        if trackers is not None:
+        if trackers is None:
+            values["loss"] = (logs or {}).get("loss")  # the mean of the epoch so far
+        else:
+            values["loss"] = _number(trackers.step_loss.result())
+            values["gradient_norm"] = _number(trackers.gradient_norm.result())
             now, tokens = time.perf_counter(), _number(trackers.perplexity.count)
             values["tokens_per_second"] = (tokens - self.tokens) / (now - self.time)
             self.time, self.tokens = now, tokens

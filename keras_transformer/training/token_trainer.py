@@ -40,8 +40,8 @@ class TokenTrainer:
             optimizer: a Keras optimizer. `clipnorm`, `global_clipnorm` and `clipvalue` see the
                 gradient of the whole batch.
             loss: a `MaskedCrossentropy`, or another loss of labels (B, T) and logits (B, T, V).
-            metrics: Keras metrics of labels and logits. They need the logits in training, too,
-                which costs a fifth of the speed; `loss`, `perplexity` and `gradient_norm` are free.
+            metrics: Keras metrics of labels and logits. They need the logits, in training, too,
+                in a forward pass of their own; what the callback `TokenLogs` shows is free.
             micro_batches: parts that a batch is cut into, one after another, for less memory. The
                 gradient is that of the whole batch.
             r_drop: alpha of R-Drop (Liang et al., 2021, "R-Drop: Regularized Dropout for Neural
@@ -77,10 +77,10 @@ class TokenTrainer:
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
-    @property
-    def metrics(self):
-        trackers = getattr(self, "trackers", None)
-        return super().metrics + ([] if trackers is None else trackers.all())
+    def reset_metrics(self):
+        super().reset_metrics()
+        if self.trackers is not None:
+            self.trackers.reset()
 
     def train_step(self, *args):
         if self.trackers is None:
@@ -104,7 +104,7 @@ class TokenTrainer:
         self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         self.trackers.gradient_norm.update_state(norm)
         self.trackers.step_loss.update_state(sum_over_replicas(sums[0]) / count)
-        return self._logs(inputs, labels, sample_weight, sums, count, self.trackers.all())
+        return self._logs(inputs, labels, sample_weight, sums, count)
 
     def test_step(self, *args):
         if self.trackers is None:
@@ -112,8 +112,7 @@ class TokenTrainer:
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
         weights, count = token_weights(labels, sample_weight)
         sums = self._loss_sums(self.hidden(inputs, training=False), labels, weights)
-        trackers = [self.trackers.perplexity]
-        return self._logs(inputs, labels, sample_weight, sums, count, trackers)
+        return self._logs(inputs, labels, sample_weight, sums, count)
 
     def _loss_sums(self, hidden, labels, weights, r_drop=0.0):
         """The sums over tokens of the loss, and of the loss without smoothing and R-Drop."""
@@ -121,28 +120,30 @@ class TokenTrainer:
         smoothing = self.loss.label_smoothing
         return projected_crossentropy(hidden, embeddings, labels, weights, smoothing, r_drop)
 
-    def _logs(self, inputs, labels, sample_weight, sums, count, trackers):
-        """What a step reports: the loss, `trackers` and the compiled metrics."""
+    def _logs(self, inputs, labels, sample_weight, sums, count):
+        """What a step reports: the loss and the compiled metrics."""
         loss, nll = sums
         # A metric is averaged over replicas, the loss is a sum over them.
         tracker = next(metric for metric in self.metrics if metric.name == "loss")
         tracker.update_state(loss / count * replicas(), sample_weight=count)
-        self.trackers.perplexity.update_state(nll, count)
-        logs = {}
-        if self.has_metrics:
-            logits = self(inputs, training=False)
-            logs = self.compute_metrics(inputs, labels, logits, sample_weight)
-        shown = {metric.name: metric.result() for metric in (tracker, *trackers)}
-        return {**logs, **shown}
+        self.trackers.perplexity.update_state(nll, count / replicas())
+        if not self.has_metrics:
+            return {"loss": tracker.result()}
+        logits = self(inputs, training=False)
+        return self.compute_metrics(inputs, labels, logits, sample_weight)
 
 
 class Trackers:
-    """The metrics that `TokenTrainer` works out without logits."""
+    """What `TokenTrainer` knows of a step or an epoch without logits; `TokenLogs` shows it.
+
+    Not among the model's metrics: `fit` and `train_on_batch` report what was compiled.
+    """
 
     def __init__(self):
         self.perplexity = TokenPerplexity()
         self.gradient_norm = LatestValue(name="gradient_norm")
         self.step_loss = LatestValue(name="step_loss")
 
-    def all(self):
-        return [self.perplexity, self.gradient_norm, self.step_loss]
+    def reset(self):
+        for metric in (self.perplexity, self.gradient_norm, self.step_loss):
+            metric.reset_state()

@@ -53,14 +53,14 @@ def fit(callbacks, epochs=1, validate=False):
 
 def test_tokens_per_second_are_the_epochs_tokens_over_its_training_time(clock):
     step = at(clock, 2.0, on_train_batch_begin=True)
-    history = fit([step, TokensPerSecond(300)], epochs=2)
+    history = fit([step, TokensPerSecond(lambda: 300)], epochs=2)
     assert history["tokens_per_second"] == [50.0, 50.0]  # 300 in 3 steps of 2 s
 
 
 def test_validation_is_not_training_time(clock):
     step = at(clock, 1.0, on_train_batch_begin=True)
     validation = at(clock, 100.0, on_test_begin=True)
-    history = fit([step, validation, TokensPerSecond(300)], epochs=2, validate=True)
+    history = fit([step, validation, TokensPerSecond(lambda: 300)], epochs=2, validate=True)
     assert history["tokens_per_second"] == [100.0, 100.0]
 
 
@@ -73,7 +73,7 @@ def monitor(log_dir=None, scores=(12.5, 50.0), **kwargs):
     scores = iter(scores)
     return TranslationMonitor(
         lambda texts: [text.upper() for text in texts],
-        lambda translations, references: next(scores),
+        lambda translations, references: {"bleu": next(scores)},
         SOURCES,
         REFERENCES,
         log_dir=log_dir,
@@ -95,7 +95,7 @@ def test_bleu_is_that_of_the_translations_of_the_sources():
 
     def bleu(translations, references):
         seen.append((translations, references))
-        return 7.0
+        return {"bleu": 7.0}
 
     callback = TranslationMonitor(
         lambda texts: [text + "!" for text in texts], bleu, ("a", "b"), ("c", "d")
@@ -107,7 +107,7 @@ def test_bleu_is_that_of_the_translations_of_the_sources():
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
 def test_tensorboard_shows_speed_bleu_and_readable_translations_of_every_epoch(tmp_path):
     samples = monitor(tmp_path / "samples", num_samples=2)
-    fit([TokensPerSecond(9), samples, keras.callbacks.TensorBoard(str(tmp_path))], epochs=2)
+    fit([TokensPerSecond(lambda: 9), samples, keras.callbacks.TensorBoard(str(tmp_path))], epochs=2)
     training = events(tmp_path / "train")
     assert {"epoch_loss", "epoch_learning_rate", "epoch_tokens_per_second"} <= set(training)
     scalars = events(tmp_path / "validation")["epoch_bleu"]
@@ -116,7 +116,7 @@ def test_tensorboard_shows_speed_bleu_and_readable_translations_of_every_epoch(t
         (1, 50.0),
     ]
     texts = events(tmp_path / "samples")["translations"]
-    assert [step for step, _ in texts] == [0, 1]
+    assert [step for step, _ in texts] == [1, 2]
     assert texts[0][1].string_val[0].decode().split("\n") == [
         "| source | translation | reference |",
         "| --- | --- | --- |",

@@ -1,0 +1,206 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import MaskedAccuracy, MaskedCrossentropy, Perplexity, Transformer
+from keras_transformer.training.callbacks import TokenLogs
+
+V = 23
+
+
+def make(policy="float32", **sizes):
+    keras.utils.set_random_seed(1)
+    sizes = {"dropout": 0.0, **sizes}
+    return Transformer(
+        num_layers=1, d_model=8, num_heads=2, d_ff=16, source_vocab_size=V, dtype=policy, **sizes
+    )
+
+
+def batch(rows=6, seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 8, (rows, 1))
+    ids = rng.integers(4, V, (3, rows, 7))
+    source, target, labels = np.where(np.arange(7) < lengths, ids, 0).astype("int32")
+    return (source, target), labels
+
+
+def trained(optimizer=None, loss=None, steps=3, sample_weight=None, model=None, **compiled):
+    model = make() if model is None else model
+    optimizer = keras.optimizers.SGD(0.5) if optimizer is None else optimizer
+    model.compile(optimizer, loss or MaskedCrossentropy(0.1), **compiled)
+    history = model.fit(
+        *batch(),
+        batch_size=6,
+        epochs=steps,
+        shuffle=False,
+        verbose=0,
+        sample_weight=sample_weight,
+        callbacks=[] if model.trackers is None else [TokenLogs()],
+    )
+    return model.get_weights(), history.history
+
+
+class PlainCrossentropy(MaskedCrossentropy):
+    """Has another type, so that Keras's own step is taken."""
+
+
+@pytest.mark.parametrize("tied", ["all", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_own_step_and_that_of_keras_train_the_same_weights(tied, weighted):
+    weight = np.linspace(0, 2, 6, dtype="float32") if weighted else None
+    own, own_logs = trained(sample_weight=weight, model=make(tied_embeddings=tied))
+    stock, stock_logs = trained(
+        loss=PlainCrossentropy(0.1), sample_weight=weight, model=make(tied_embeddings=tied)
+    )
+    for a, b in zip(own, stock, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    np.testing.assert_allclose(own_logs["loss"], stock_logs["loss"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4])
+def test_micro_batches_change_nothing_also_where_they_do_not_divide_the_batch(parts):
+    whole, logs = trained()
+    cut, cut_logs = trained(micro_batches=parts)
+    for a, b in zip(whole, cut, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    np.testing.assert_allclose(logs["loss"], cut_logs["loss"], rtol=1e-4)
+    np.testing.assert_allclose(logs["gradient_norm"], cut_logs["gradient_norm"], rtol=1e-4)
+
+
+def test_loss_and_perplexity_are_those_of_the_logits():
+    inputs, labels = batch()
+    model = make()
+    model.compile("sgd", MaskedCrossentropy(0.1), metrics=[MaskedAccuracy()])
+    logs = model.evaluate(inputs, labels, batch_size=2, verbose=0, return_dict=True)
+    logits = model(inputs)
+    assert set(logs) == {"loss", "masked_accuracy"}
+    assert logs["masked_accuracy"] == pytest.approx(float(MaskedAccuracy()(labels, logits)))
+    assert logs["loss"] == pytest.approx(float(MaskedCrossentropy(0.1)(labels, logits)), rel=1e-4)
+    perplexity = float(model.trackers.perplexity.result())
+    assert perplexity == pytest.approx(float(Perplexity()(labels, logits)), rel=1e-4)
+
+
+def test_the_logs_of_an_epoch_are_not_those_of_its_validation():
+    model = make()
+    model.compile(keras.optimizers.SGD(0.0), MaskedCrossentropy())
+    inputs, labels = batch()
+    (other, other_labels) = batch(seed=1)
+    fit = {"validation_data": (other, other_labels), "callbacks": [TokenLogs()], "verbose": 0}
+    logs = model.fit(inputs, labels, **fit).history
+    assert logs["perplexity"][0] == pytest.approx(np.exp(logs["loss"][0]), rel=1e-4)
+    assert logs["val_perplexity"][0] == pytest.approx(np.exp(logs["val_loss"][0]), rel=1e-4)
+    assert logs["perplexity"] != logs["val_perplexity"]
+    assert logs["gradient_norm"][0] > 0
+
+
+def test_a_batch_reports_its_loss_as_a_number():
+    model = make()
+    model.compile("sgd", MaskedCrossentropy())
+    assert np.ndim(model.train_on_batch(*batch())) == np.ndim(model.test_on_batch(*batch())) == 0
+
+
+@pytest.mark.parametrize("limit", ["clipnorm", "global_clipnorm", "clipvalue"])
+def test_the_gradient_of_the_whole_batch_is_clipped_as_keras_does(limit):
+    value = 0.01 if limit == "clipvalue" else 0.1
+    own, _ = trained(keras.optimizers.SGD(0.5, **{limit: value}), micro_batches=2)
+    stock, _ = trained(keras.optimizers.SGD(0.5, **{limit: value}), PlainCrossentropy(0.1))
+    free, _ = trained()
+    for a, b in zip(own, stock, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    assert max(np.abs(a - b).max() for a, b in zip(own, free, strict=True)) > 1e-3
+
+
+def test_r_drop_without_dropout_is_the_plain_loss():
+    plain, _ = trained()
+    r_drop, _ = trained(r_drop=5.0)
+    for a, b in zip(plain, r_drop, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_r_drop_brings_two_predictions_with_dropout_nearer():
+    def divergence(**compiled):
+        model = make(dropout=0.3)
+        model.compile(keras.optimizers.Adam(3e-3), MaskedCrossentropy(), **compiled)
+        inputs, labels = batch(rows=32)
+        model.fit(inputs, labels, batch_size=32, epochs=60, verbose=0)
+        log_p, log_q = (tf.nn.log_softmax(model(inputs, training=True)) for _ in range(2))
+        return float(tf.reduce_mean((tf.exp(log_p) - tf.exp(log_q)) * (log_p - log_q)))
+
+    assert divergence(r_drop=5.0) < 0.5 * divergence()
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_label_ids_above_2048_are_learnt_in_lower_precision(policy):
+    size = 3000
+    keras.utils.set_random_seed(1)
+    model = Transformer(
+        num_layers=1,
+        d_model=32,
+        num_heads=2,
+        d_ff=32,
+        source_vocab_size=size,
+        dropout=0.0,
+        dtype=policy,
+    )
+    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy())
+    ids = np.random.default_rng(0).permutation(np.arange(2049, size))[:64].reshape(16, 4)
+    ids = ids.astype("int32")
+    start = np.full((16, 1), 2, "int32")
+    inputs = ids, np.concatenate([start, ids[:, :-1]], axis=1)
+    model.fit(inputs, ids, batch_size=16, epochs=60, verbose=0)
+    np.testing.assert_array_equal(np.argmax(model(inputs), -1), ids)
+
+
+def test_float16_skips_a_step_that_overflows_and_goes_on():
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=2e38)
+    model = make("mixed_float16")
+    before = model.get_weights()
+    model.compile(optimizer, MaskedCrossentropy())
+    model.fit(*batch(), batch_size=6, verbose=0)
+    assert float(optimizer.dynamic_scale) < 2e38
+    for a, b in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_compile_arguments_survive_a_saved_model(tmp_path):
+    model = make()
+    model.compile("sgd", MaskedCrossentropy(0.1), micro_batches=2, r_drop=1.0)
+    model.fit(*batch(), batch_size=6, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert (loaded.micro_batches, loaded.r_drop, loaded.loss.label_smoothing) == (2, 1.0, 0.1)
+    loaded.fit(*batch(), batch_size=6, verbose=0)
+
+
+def test_compiling_again_for_another_loss_reports_only_what_that_step_knows():
+    model = make()
+    model.compile("sgd", MaskedCrossentropy())
+    model.compile("sgd", PlainCrossentropy())
+    assert set(model.fit(*batch(), batch_size=6, verbose=0).history) == {"loss"}
+
+
+@pytest.mark.parametrize("argument", [{"micro_batches": 2}, {"r_drop": 1.0}])
+def test_what_another_loss_cannot_do_is_refused(argument):
+    (name,) = argument
+    with pytest.raises(
+        ValueError, match=rf"{name}=.* needs loss=MaskedCrossentropy.* leave {name}"
+    ):
+        make().compile("sgd", PlainCrossentropy(), **argument)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
+def test_r_drop_out_of_range_is_refused(value):
+    with pytest.raises(ValueError, match="r_drop must be"):
+        make().compile("sgd", MaskedCrossentropy(), r_drop=value)
+
+
+def test_no_tensor_of_a_step_is_as_large_as_the_logits():
+    model = Transformer(num_layers=1, d_model=8, num_heads=2, d_ff=16, source_vocab_size=500)
+    model.compile("sgd", MaskedCrossentropy(0.1))
+    (source, target), labels = batch(rows=2000)  # 14,000 tokens
+    data = (tf.constant(source), tf.constant(target)), tf.constant(labels)
+    step = tf.function(model.train_step).get_concrete_function(data)
+    shapes = [output.shape for node in step.graph.get_operations() for output in node.outputs]
+    sizes = [shape.num_elements() or 0 for shape in shapes if shape.rank is not None]
+    assert 14_000 * 8 <= max(sizes) < 14_000 * 500 / 5
