@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -85,11 +86,15 @@ def _newest(paths, directory):
     reasons = []
     for path in reversed(paths):
         try:
-            with np.load(path) as arrays:
+            with open(path, "rb") as file, np.load(file) as arrays:
                 values = [arrays[f"variable_{i}"] for i in range(len(arrays.files) - 1)]
-                return values, json.loads(arrays["history"].tobytes()), path
+                history = json.loads(arrays["history"].tobytes())
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             reasons.append(f"{path.name}: {error}")
+            continue
+        if reasons:
+            warnings.warn(f"going on from {path}, since {'; '.join(reasons)}", stacklevel=3)
+        return values, history, path
     reasons = "; ".join(reasons) or "there is none"
     raise CheckpointError(
         f"{directory} holds no state of a run to go on from ({reasons}); train it anew."

@@ -302,3 +302,52 @@ def test_pairs_that_are_all_too_long_are_refused():
 def test_no_pairs_at_all_are_refused():
     with pytest.raises(ValueError, match="No sentence pair"):
         batches_of([])
+
+
+# BPE-dropout
+
+
+def labels_of(batches, epoch):
+    """The real labels of an epoch, row by row."""
+    return [unpadded(row) for _, labels in batches.epoch(epoch) for row in labels if row.any()]
+
+
+@pytest.fixture(scope="module")
+def sampled(sentences, tokenizer):
+    return TokenBatches(*sentences, tokenizer, batch_tokens=64, num_buckets=3, bpe_dropout=0.3)
+
+
+def test_each_epoch_splits_the_same_sentences_anew(sampled, sentences, tokenizer):
+    first, second = labels_of(sampled, 0), labels_of(sampled, 1)
+    assert first == labels_of(sampled, 0)
+    assert sorted(first) != sorted(second)
+    for labels in (first, second):
+        rows = tf.ragged.constant([row[:-1] for row in labels], dtype=tf.int32)
+        shown = {text.decode() for text in tokenizer.detokenize(rows).numpy()}
+        assert shown == set(sentences[1])
+
+
+def test_every_epoch_keeps_to_the_shapes_of_the_first(sampled):
+    shapes = [{ids.shape for _, ids in sampled.epoch(epoch)} for epoch in range(8)]
+    allowed = set(zip(sampled.heights, sampled.widths, strict=True))
+    assert all(found <= allowed for found in shapes)
+
+
+def test_a_dataset_goes_on_at_an_epoch(sampled):
+    start = [labels.numpy().tolist() for _, labels in sampled.dataset(first_epoch=2)]
+    assert start == [labels.tolist() for _, labels in sampled.epoch(2)]
+    dataset = sampled.dataset()
+    for _ in range(2):
+        list(dataset)
+    assert [labels.numpy().tolist() for _, labels in dataset] == start
+
+
+def test_the_tokens_of_an_epoch_are_counted(sampled):
+    for epoch in range(3):
+        assert sum(map(len, labels_of(sampled, epoch))) == sampled.num_target_tokens
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0])
+def test_an_impossible_rate_is_refused(sentences, tokenizer, rate):
+    with pytest.raises(ValueError, match="bpe_dropout must be a number in"):
+        TokenBatches(*sentences, tokenizer, bpe_dropout=rate)

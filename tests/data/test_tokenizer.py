@@ -210,3 +210,26 @@ def test_a_missing_file_is_named(tmp_path):
         Tokenizer.train(tmp_path / "missing.en", vocab_size=300)
     with pytest.raises(FileNotFoundError, match="missing.model"):
         Tokenizer.load(tmp_path / "missing.model")
+
+
+# BPE-dropout
+
+
+def test_a_sampled_split_is_of_the_same_text(tokenizer):
+    texts = ["a small dog runs home", "zwei große Katzen", "", "x \u2581 \ue000 y"]
+    for seed in range(5):
+        ids = tokenizer.sample(texts, 0.5, seed)
+        rows = tf.ragged.constant(ids, dtype=tf.int32)
+        shown = [text.decode() for text in tokenizer.detokenize(rows).numpy()]
+        assert shown == texts
+
+
+def test_splits_differ_between_seeds_and_texts_are_split_finer_the_higher_the_rate(tokenizer):
+    texts = ["a small dog runs home"] * 50
+    assert tokenizer.sample(texts, 0.3, 1) == tokenizer.sample(texts, 0.3, 1)
+    assert tokenizer.sample(texts, 0.3, 1) != tokenizer.sample(texts, 0.3, 2)
+    assert len({tuple(ids) for ids in tokenizer.sample(texts, 0.3, 1)}) > 1
+    plain = tokenizer.tokenize(texts).to_list()
+    low, high = (sum(map(len, tokenizer.sample(texts, rate, 1))) for rate in (0.1, 0.6))
+    assert sum(map(len, plain)) < low < high
+    assert tokenizer.sample(texts, 0.0, 1) == plain

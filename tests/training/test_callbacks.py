@@ -9,9 +9,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from keras_transformer.training import callbacks as module
 from keras_transformer.training.callbacks import (
     KeepBest,
+    StopEarly,
+    StopOnNaN,
     TimeLimit,
     TokensPerSecond,
     TranslationMonitor,
+    UseAverage,
     samples_table,
 )
 
@@ -188,3 +191,64 @@ def test_training_ends_when_the_next_epoch_would_pass_the_limit(clock):
 @pytest.mark.parametrize(("minutes", "epochs"), [(0, 1), (1e9, 3)])
 def test_at_least_one_epoch_is_trained_and_at_most_all(minutes, epochs):
     assert len(fit([TimeLimit(minutes)], epochs=3)["loss"]) == epochs
+
+
+# When to stop
+
+
+@pytest.mark.parametrize(
+    ("values", "stops_after"),
+    [([1, 2, 3, 4, 5], None), ([3, 2, 1, 9, 9], 3), ([3, 2, 4, 4, 4], 5), ([1, 1, 1, 1, 1], 3)],
+)
+def test_training_stops_after_so_many_epochs_without_a_new_best(values, stops_after):
+    callback = StopEarly(patience=2)
+    callback.set_model(SimpleNamespace(stop_training=False))
+    for epoch, value in enumerate(values, start=1):
+        callback.on_epoch_end(epoch, {"val_bleu": value})
+        if callback.model.stop_training:
+            assert epoch == stops_after
+            return
+    assert stops_after is None
+
+
+def test_a_run_that_goes_on_has_waited_as_long_as_before():
+    callback = StopEarly(patience=3)
+    for epoch, value in enumerate([5.0, 4.0, 3.0]):
+        callback.replay(epoch, {"val_bleu": value})
+    callback.set_model(SimpleNamespace(stop_training=False))
+    callback.on_epoch_end(3, {"val_bleu": 4.5})
+    assert callback.model.stop_training
+
+
+def test_a_loss_that_is_no_number_stops_within_its_step_by_a_clear_error():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", loss="mse")
+    x = np.array([[1.0], [np.nan], [1.0]])
+    seen = []
+    count = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda b, logs: seen.append(b))
+    with pytest.raises(FloatingPointError, match="The loss is nan at step 2, .* untouched. Lower"):
+        model.fit(x, x, batch_size=1, shuffle=False, callbacks=[count, StopOnNaN()], verbose=0)
+    assert seen == [0, 1]
+
+
+def test_the_moving_average_is_what_callbacks_see_and_training_goes_on_without_it():
+    def train(callbacks):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+        model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5), loss="mse")
+        weights = []
+        see = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: weights.append(float(model.get_weights()[0][0, 0]))
+        )
+        model.fit(np.ones((1, 1)), np.ones((1, 1)), epochs=3, verbose=0, callbacks=callbacks(see))
+        return weights
+
+    average = UseAverage()
+    averaged = train(lambda see: [average, see, average.restore])
+    trained = train(lambda see: [see])
+    mean = None
+    for weight, shown in zip(trained, averaged, strict=True):
+        mean = weight if mean is None else 0.5 * mean + 0.5 * weight
+        assert shown == pytest.approx(mean, rel=1e-5) or mean == weight
+    after = train(lambda see: [average, average.restore, see])
+    assert after == trained

@@ -1,0 +1,103 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from keras_transformer import MaskedCrossentropy, Transformer
+from keras_transformer.training.tensorboard import (
+    AttentionMonitor,
+    TensorBoardMonitor,
+    weights_image,
+    write_projector,
+)
+
+IDS = np.random.default_rng(0).integers(4, 12, (4, 5)).astype("int32")
+
+
+def make():
+    keras.utils.set_random_seed(1)
+    model = Transformer(num_layers=1, d_model=8, num_heads=2, d_ff=16, source_vocab_size=12)
+    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy())
+    return model
+
+
+def events(folder):
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    return {
+        tag: [(event.step, event.tensor_proto) for event in accumulator.Tensors(tag)]
+        for tag in accumulator.Tags()["tensors"]
+    }
+
+
+def fit(model, callbacks, epochs=1, initial_epoch=0):
+    model.fit(
+        (IDS, IDS),
+        IDS,
+        batch_size=2,
+        epochs=epochs,
+        initial_epoch=initial_epoch,
+        callbacks=callbacks,
+        verbose=0,
+    )
+
+
+def test_steps_and_epochs_go_on_over_a_second_fit(tmp_path):
+    model = make()
+    fit(model, [TensorBoardMonitor(tmp_path, settings={"dropout": 0.1})])
+    fit(model, [TensorBoardMonitor(tmp_path)], epochs=3, initial_epoch=1)
+    curves = events(tmp_path)
+    for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
+        assert [step for step, _ in curves[f"step/{name}"]] == [1, 2, 3, 4, 5, 6]
+        assert all(tf.make_ndarray(value) > 0 for _, value in curves[f"step/{name}"])
+    assert [step for step, _ in curves["epoch/loss"]] == [1, 2, 3]
+    assert any("hparams" in tag for tag in curves)
+
+
+def test_a_step_shows_its_own_loss_and_not_the_mean_of_the_epoch(tmp_path):
+    model = make()
+    fit(model, [TensorBoardMonitor(tmp_path)])
+    curves = events(tmp_path)
+    losses = [float(tf.make_ndarray(value)) for _, value in curves["step/loss"]]
+    assert np.mean(losses) == pytest.approx(
+        float(tf.make_ndarray(curves["epoch/loss"][0][1])), rel=1e-4
+    )
+    assert losses[0] != losses[1]
+
+
+def test_a_profile_of_the_steps_asked_for_is_written(tmp_path):
+    fit(make(), [TensorBoardMonitor(tmp_path, profile_steps=(1, 2))])
+    assert list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))
+
+
+def test_the_picture_shows_the_weights(tmp_path):
+    model = make()
+    pair = IDS[:1, :3], IDS[:1, :2]
+    fit(model, [AttentionMonitor(model.cross_attention_weights, [pair], tmp_path, cell=4)])
+    (step, proto), *_ = events(tmp_path)["attention/0"]
+    width, height, png = proto.string_val
+    assert (step, width, height) == (1, b"12", b"8")
+    shown = tf.io.decode_png(png).numpy()[::4, ::4, 0] / 255
+    weights = keras.ops.convert_to_numpy(model.cross_attention_weights(pair))[0]
+    np.testing.assert_allclose(shown, weights, atol=1 / 128)
+
+
+def test_a_weight_is_a_square_of_its_brightness():
+    picture = weights_image([[0.0, 1.0]], 3)
+    assert picture.shape == (1, 3, 6, 1)
+    assert picture[0, :, :3].max() == 0 and picture[0, :, 3:].min() == 1
+
+
+def test_the_projector_finds_as_many_labels_as_vectors(tmp_path):
+    embeddings = np.random.default_rng(0).normal(size=(4, 3))
+    write_projector(tmp_path, embeddings, ["<pad>", "\t", "a\nb", ""])
+    config = (tmp_path / "projector_config.pbtxt").read_text("utf-8")
+    from google.protobuf import text_format
+    from tensorboard.plugins.projector import projector_config_pb2
+
+    parsed = text_format.Parse(config, projector_config_pb2.ProjectorConfig())
+    (embedding,) = parsed.embeddings
+    vectors = np.loadtxt(tmp_path / embedding.tensor_path, delimiter="\t")
+    np.testing.assert_allclose(vectors, embeddings, rtol=1e-4)
+    assert len((tmp_path / embedding.metadata_path).read_text("utf-8").splitlines()) == 4
