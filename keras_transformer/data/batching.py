@@ -159,7 +159,7 @@ class TokenBatches:
                 f"No sentence pair is left: all {len(lengths)} are longer than "
                 f"max_length={max_length} tokens; raise max_length."
             )
-        self._tokenize(0)
+        self._tokenize(0, 0)
         self.widths = bucket_widths(self.lengths, num_buckets)
         if bpe_dropout:
             self.widths[-1] = max(self.widths[-1], int(lengths[self.rows].max()))
@@ -171,13 +171,13 @@ class TokenBatches:
             for width in self.widths
         ]
         self.num_batches = len(self._plan(np.random.default_rng(seed)))
+        if bpe_dropout:
+            self.num_batches += 1 + self.num_batches // 50
 
     def epoch(self, index: int):
         """Yields `((source_ids, target_ids), labels)`, int32 arrays, for one epoch."""
-        self._tokenize(index)
         generator = np.random.default_rng((self.seed, index))
-        plan = self._plan(generator)
-        self.num_batches = len(plan)
+        plan = self._plan_of_epoch(index, generator)
         order = generator.permutation(len(plan)) if self.shuffle else range(len(plan))
         for i in order:
             width, height, rows = plan[i]
@@ -202,15 +202,28 @@ class TokenBatches:
 
         ids = tf.TensorSpec((None, None), tf.int32)
         dataset = tf.data.Dataset.from_generator(generate, output_signature=((ids, ids), ids))
-        if not self.bpe_dropout:  # with it, the number of batches changes by a few
-            dataset = dataset.apply(tf.data.experimental.assert_cardinality(self.num_batches))
-        return dataset.prefetch(4)
+        cardinality = tf.data.experimental.assert_cardinality(self.num_batches)
+        return dataset.apply(cardinality).prefetch(4)
 
-    def _tokenize(self, epoch):
+    def _plan_of_epoch(self, index, generator):
+        """A plan of `num_batches`, though BPE-dropout makes some epochs longer than others."""
+        for attempt in itertools.count():
+            self._tokenize(index, attempt)
+            plan = self._plan(generator)
+            if len(plan) <= self.num_batches:
+                break
+        while len(plan) < self.num_batches:
+            fullest = max(range(len(plan)), key=lambda i: len(plan[i][2]))
+            width, height, rows = plan[fullest]
+            half = len(rows) // 2
+            plan[fullest : fullest + 1] = (width, height, rows[:half]), (width, height, rows[half:])
+        return plan
+
+    def _tokenize(self, epoch, attempt):
         """Sets the ids of an epoch, and what depends on them."""
         self.sources, self.targets = self.plain
         if self.bpe_dropout:
-            seeds = np.random.default_rng((self.seed, epoch, 1)).integers(2**31, size=2)
+            seeds = np.random.default_rng((self.seed, epoch, attempt)).integers(2**31, size=2)
             self.sources, self.targets = (
                 sample_rows(
                     texts, self.tokenizer, self.bpe_dropout, int(seed), plain, self.max_length

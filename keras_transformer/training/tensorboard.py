@@ -10,9 +10,10 @@ import numpy as np
 class TensorBoardMonitor(keras.callbacks.Callback):
     """Writes curves whose steps go on over a resumed run.
 
-    Every step: `loss`, `learning_rate`, `gradient_norm`, `tokens_per_second`, where the model
-    reports them. Every epoch: all logs. Keras's own callback counts the steps of each `fit` from 0
-    anew. Place it after the callbacks that add to the logs.
+    Every step: `step_loss`, `step_learning_rate`, and what a `TokenTrainer` knows,
+    `step_gradient_norm` and `step_tokens_per_second`. Every epoch: all logs, named as Keras's own
+    callback names them, those of the validation beside those of training. That callback counts the
+    steps of each `fit` from 0 anew. Place this one after the callbacks that add to the logs.
 
     Args:
         log_dir: where TensorBoard reads.
@@ -28,16 +29,17 @@ class TensorBoardMonitor(keras.callbacks.Callback):
         self.log_dir = Path(log_dir)
         self.settings = settings or {}
         self.profile_steps = profile_steps
-        self.writer = None
+        self.writers = {}
         self.num_steps = 0
 
     def on_train_begin(self, logs=None):
         import tensorflow as tf
         from tensorboard.plugins.hparams import api as hparams
 
-        self.writer = tf.summary.create_file_writer(str(self.log_dir))
+        for name in ("train", "validation"):
+            self.writers[name] = tf.summary.create_file_writer(str(self.log_dir / name))
         if self.settings:
-            with self.writer.as_default():
+            with self.writers["train"].as_default():
                 hparams.hparams(dict(self.settings), trial_id=self.log_dir.parent.name)
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -59,26 +61,34 @@ class TensorBoardMonitor(keras.callbacks.Callback):
             now, tokens = time.perf_counter(), _number(trackers.perplexity.count)
             values["tokens_per_second"] = (tokens - self.tokens) / (now - self.time)
             self.time, self.tokens = now, tokens
-        self._write("step", values, _number(self.model.optimizer.iterations))
+        values = {f"step_{name}": value for name, value in values.items()}
+        self._write("train", values, _number(self.model.optimizer.iterations))
         if self.profile_steps and self.num_steps == self.profile_steps[1]:
             _profiler().stop()
 
     def on_epoch_end(self, epoch, logs=None):
-        self._write("epoch", logs or {}, epoch + 1)
-        self.writer.flush()
+        values = {"train": {}, "validation": {}}
+        for name, value in (logs or {}).items():
+            side = "validation" if name.startswith("val_") else "train"
+            values[side][f"epoch_{name.removeprefix('val_')}"] = value
+        values["train"]["epoch_learning_rate"] = _number(self.model.optimizer.learning_rate)
+        for side, numbers in values.items():
+            self._write(side, numbers, epoch + 1)
+            self.writers[side].flush()
 
     def on_train_end(self, logs=None):
         if self.profile_steps and self.profile_steps[0] <= self.num_steps < self.profile_steps[1]:
             _profiler().stop()
-        self.writer.close()
+        for writer in self.writers.values():
+            writer.close()
 
-    def _write(self, prefix, values, step):
+    def _write(self, side, values, step):
         import tensorflow as tf
 
-        with self.writer.as_default(step=int(step)):
+        with self.writers[side].as_default(step=int(step)):
             for name, value in values.items():
                 if value is not None:
-                    tf.summary.scalar(f"{prefix}/{name}", float(value))
+                    tf.summary.scalar(name, float(value))
 
 
 class AttentionMonitor(keras.callbacks.Callback):

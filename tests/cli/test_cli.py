@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_transformer.cli import main
 from keras_transformer.commands.train import check_out
 from keras_transformer.commands.translate import one_line
-from keras_transformer.export.run_directory import save_run
+from keras_transformer.export.run_directory import load_run, save_run
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_help_is_immediate_and_names_every_command():
         )
         times.append(time.perf_counter() - start)
     assert result.returncode == 0
-    for command in ("demo", "train", "translate", "evaluate", "export"):
+    for command in ("demo", "train", "translate", "evaluate", "average", "export"):
         assert command in result.stdout
     assert min(times) < 0.3
 
@@ -211,18 +212,49 @@ def test_train_writes_a_run_that_translates(files, tmp_path, translate):
     code, output = translate(b"a dog runs\na cat\n", str(out), "--search", "greedy")
     assert code == 0 and output.count(b"\n") == 2
     assert tensorboard_tags(out / "logs") >= {
+        "step_loss",
+        "step_gradient_norm",
+        "step_learning_rate",
+        "step_tokens_per_second",
         "epoch_loss",
-        "epoch_masked_accuracy",
+        "epoch_perplexity",
+        "epoch_chrf",
+        "attention/0",
         "epoch_learning_rate",
         "epoch_tokens_per_second",
         "epoch_bleu",
         "translations",
     }
+    assert (out / "logs" / "projector_config.pbtxt").is_file()
     assert main(["train", *text, *options, "--out", str(out)]) == 1
     missing = ["--source", str(tmp_path / "missing"), "--target", files[1]]
     assert main(["train", *missing, *options, "--out", str(out), "--force"]) == 1
     assert (out / "model.weights.h5").read_bytes() == weights
     check_out(argparse.Namespace(out=str(out), force=True))
+
+
+def test_a_run_goes_on_and_its_epochs_are_averaged(files, tmp_path, capfd):
+    out, mean = tmp_path / "run", str(tmp_path / "mean")
+    text = ["--source", files[0], "--target", files[1]]
+    valid = ["--valid-source", files[0], "--valid-target", files[1]]
+    options = ["--vocab-size", "300", "--batch-tokens", "256", "--quiet", "--out", str(out)]
+    options += ["--precision", "float32", "--micro-batches", "2", "--bpe-dropout", "0.1"]
+    options += ["--r-drop", "1", "--ema", "0.9", "--clip-norm", "1", "--early-stopping", "9"]
+    train = ["train", *text, *valid, *options, "--resume"]
+    assert main([*train, "--epochs", "1"]) == 0
+    assert main([*train, "--epochs", "2", "--average", "2"]) == 0
+    assert "going on after epoch 1" in capfd.readouterr().err
+    assert [path.name[:11] for path in sorted((out / "checkpoints").glob("epoch*"))] == [
+        "epoch-00001",
+        "epoch-00002",
+    ]
+    assert main(["average", str(out), mean, "--last", "2"]) == 0
+    assert capfd.readouterr().out == "averaged epoch-00001, epoch-00002\n"
+    one, other = (load_run(path)[0].get_weights() for path in (out, mean))
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    assert main(["average", str(out), mean, "--best", "1"]) == 1
+    assert "is not empty; name a new directory" in capfd.readouterr().err
 
 
 def tensorboard_tags(directory):

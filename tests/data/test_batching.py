@@ -345,6 +345,7 @@ def test_a_dataset_goes_on_at_an_epoch(sampled):
 def test_the_tokens_of_an_epoch_are_counted(sampled):
     for epoch in range(3):
         assert sum(map(len, labels_of(sampled, epoch))) == sampled.num_target_tokens
+        assert len(list(sampled.epoch(epoch))) == sampled.num_batches
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0])

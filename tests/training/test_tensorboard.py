@@ -31,10 +31,11 @@ def events(folder):
     }
 
 
-def fit(model, callbacks, epochs=1, initial_epoch=0):
+def fit(model, callbacks, epochs=1, initial_epoch=0, **kwargs):
     model.fit(
         (IDS, IDS),
         IDS,
+        **kwargs,
         batch_size=2,
         epochs=epochs,
         initial_epoch=initial_epoch,
@@ -47,23 +48,29 @@ def test_steps_and_epochs_go_on_over_a_second_fit(tmp_path):
     model = make()
     fit(model, [TensorBoardMonitor(tmp_path, settings={"dropout": 0.1})])
     fit(model, [TensorBoardMonitor(tmp_path)], epochs=3, initial_epoch=1)
-    curves = events(tmp_path)
+    curves = events(tmp_path / "train")
     for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
-        assert [step for step, _ in curves[f"step/{name}"]] == [1, 2, 3, 4, 5, 6]
-        assert all(tf.make_ndarray(value) > 0 for _, value in curves[f"step/{name}"])
-    assert [step for step, _ in curves["epoch/loss"]] == [1, 2, 3]
+        assert [step for step, _ in curves[f"step_{name}"]] == [1, 2, 3, 4, 5, 6]
+        assert all(tf.make_ndarray(value) > 0 for _, value in curves[f"step_{name}"])
+    assert [step for step, _ in curves["epoch_loss"]] == [1, 2, 3]
     assert any("hparams" in tag for tag in curves)
 
 
 def test_a_step_shows_its_own_loss_and_not_the_mean_of_the_epoch(tmp_path):
     model = make()
     fit(model, [TensorBoardMonitor(tmp_path)])
-    curves = events(tmp_path)
-    losses = [float(tf.make_ndarray(value)) for _, value in curves["step/loss"]]
+    curves = events(tmp_path / "train")
+    losses = [float(tf.make_ndarray(value)) for _, value in curves["step_loss"]]
     assert np.mean(losses) == pytest.approx(
-        float(tf.make_ndarray(curves["epoch/loss"][0][1])), rel=1e-4
+        float(tf.make_ndarray(curves["epoch_loss"][0][1])), rel=1e-4
     )
     assert losses[0] != losses[1]
+
+
+def test_a_validation_has_the_names_of_training_beside_it(tmp_path):
+    fit(make(), [TensorBoardMonitor(tmp_path)], validation_data=((IDS, IDS), IDS))
+    assert {"epoch_loss", "epoch_learning_rate"} <= set(events(tmp_path / "train"))
+    assert set(events(tmp_path / "validation")) == {"epoch_loss"}
 
 
 def test_a_profile_of_the_steps_asked_for_is_written(tmp_path):
