@@ -10,7 +10,6 @@ import argparse
 import keras
 
 from keras_transformer import (
-    MaskedAccuracy,
     MaskedCrossentropy,
     Tokenizer,
     Transformer,
@@ -52,7 +51,6 @@ schedule = TransformerSchedule(d_model=size["d_model"], warmup_steps=1000)
 model.compile(
     keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
     loss=MaskedCrossentropy(label_smoothing=0.1),
-    metrics=[MaskedAccuracy()],
 )
 model.fit(
     train.dataset(),

@@ -66,6 +66,26 @@ def test_the_code_of_the_decoding_page_runs(trained, tokenizer, tmp_path, monkey
     assert "ein Hund rennt" in capsys.readouterr().out
 
 
+def test_the_code_of_the_training_page_runs(sentences, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/training.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
+    names = {"sources": sentences[0], "targets": sentences[1], "tokenizer": tokenizer}
+    exec(compile(block, "training.md", "exec"), names)
+    assert len(names["checkpoint"].history) == 2
+
+
+def test_every_option_of_the_training_page_exists():
+    page = (ROOT / "docs/training.md").read_text("utf-8")
+    known = set(
+        re.findall(
+            r"--[a-z-]+", (ROOT / "keras_transformer" / "commands/options.py").read_text("utf-8")
+        )
+    )
+    named = set(re.findall(r"--[a-z][a-z-]+", page)) - {"--logdir"}
+    assert len(named) > 15 and named <= known
+
+
 def test_readme_code_is_the_public_api():
     code = re.search(r"```python\n(.+?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     compile(code.group(1), "README.md", "exec")
