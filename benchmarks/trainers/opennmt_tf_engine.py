@@ -51,7 +51,7 @@ class Engine:
     def _step(self, source, target):
         outputs, _ = self.model(source, target, training=True)
         loss = self.model.compute_loss(outputs, target, training=True)
-        loss = loss[0] / loss[1]
+        loss = loss[0] / loss[2]  # the tokens, not the sentences
         variables = self.model.trainable_variables
         gradients = self.optimizer.get_gradients(loss, variables)
         self.optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))

@@ -1,0 +1,55 @@
+"""This library, as `keras-transformer train` calls it."""
+
+import keras
+
+from keras_transformer import MaskedCrossentropy, Transformer, TransformerSchedule
+from keras_transformer.data.batching import TokenBatches
+from keras_transformer.training.precision import policy
+
+
+class Engine:
+    def __init__(self, case, directory):
+        keras.utils.set_random_seed(0)
+        self.batches = TokenBatches(
+            (directory / "source.txt").read_text("utf-8").splitlines(),
+            (directory / "target.txt").read_text("utf-8").splitlines(),
+            PieceTokenizer(directory / "vocabulary.txt"),
+            batch_tokens=case["batch_tokens"],
+        )
+        self.model = Transformer(
+            num_layers=case["num_layers"],
+            d_model=case["d_model"],
+            num_heads=case["num_heads"],
+            d_ff=case["d_ff"],
+            dropout=case["dropout"],
+            source_vocab_size=case["vocab_size"],
+            dtype=policy(case.get("precision", "auto")),
+        )
+        schedule = TransformerSchedule(case["d_model"], warmup_steps=case["warmup_steps"])
+        self.model.compile(
+            keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+            loss=MaskedCrossentropy(label_smoothing=0.1),
+        )
+        self.dataset = self.batches.dataset()
+
+    def epoch(self):
+        history = self.model.fit(self.dataset, shuffle=False, verbose=0).history
+        return history["loss"][0]
+
+
+class PieceTokenizer:
+    """Ids of text that is cut into pieces already, with a space between two."""
+
+    def __init__(self, path):
+        import tensorflow as tf
+
+        pieces = path.read_text("utf-8").splitlines()
+        ids = tf.range(4, 4 + len(pieces) - 3)  # three special pieces stand first in the file
+        table = tf.lookup.KeyValueTensorInitializer(pieces[3:], tf.cast(ids, tf.int64))
+        self.table = tf.lookup.StaticHashTable(table, 1)
+
+    def tokenize(self, texts):
+        import tensorflow as tf
+
+        ids = tf.ragged.map_flat_values(self.table.lookup, tf.strings.split(tf.constant(texts)))
+        return tf.cast(ids, tf.int32)

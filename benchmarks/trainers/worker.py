@@ -1,0 +1,46 @@
+"""One engine's process: trains an epoch for each line that it reads, and answers with a line.
+
+    python worker.py ENGINE DIRECTORY
+
+It needs no more than the engine's own framework, so that each runs in an environment of its own.
+"""
+
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+MODULES = {
+    "keras_transformer": "keras_transformer_engine",
+    "opennmt_tf": "opennmt_tf_engine",
+    "keras_hub": "keras_hub_engine",
+    "torch_eager": "torch_engine",
+    "torch_compiled": "torch_engine",
+}
+PREFIX = "@"  # libraries print lines of their own
+
+
+def main():
+    name, directory = sys.argv[1], Path(sys.argv[2])
+    case = json.loads((directory / "case.json").read_text("utf-8"))
+    options = {"compiled": True} if name == "torch_compiled" else {}
+    engine = importlib.import_module(MODULES[name]).Engine(case, directory, **options)
+    answer({"ready": True})
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        loss = float(engine.epoch())
+        seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        answer({"seconds": seconds, "loss": loss, "peak_mib": peak})
+
+
+def answer(value):
+    print(PREFIX + json.dumps(value), flush=True)
+
+
+if __name__ == "__main__":
+    main()
