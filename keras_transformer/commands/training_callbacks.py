@@ -107,7 +107,7 @@ class Callbacks:
         write_projector(self.logs, vectors, pieces)
 
     def _save(self):
-        save_run(self.model, self.tokenizer, self.out)
+        save_run(self.model, self.tokenizer, self.out, dtype="float32")
 
     def _translation_monitor(self, valid):
         def score(translations, references):

@@ -18,13 +18,14 @@ class RunError(ValueError):
     """A run directory that is missing, damaged or not ours."""
 
 
-def save_run(model, tokenizer, directory) -> None:
+def save_run(model, tokenizer, directory, *, dtype=None) -> None:
     """Writes a model and its tokenizer; each file replaces its predecessor whole.
 
     Args:
         model: a `Transformer`.
         tokenizer: its `Tokenizer`.
         directory: created where it is missing.
+        dtype: the dtype policy of the model when it is loaded, that of `model` by default.
 
     Raises:
         OSError: if it cannot be written.
@@ -33,7 +34,7 @@ def save_run(model, tokenizer, directory) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     config = {
         "format": FORMAT,
-        "dtype": model.dtype_policy.variable_dtype,
+        "dtype": dtype or model.dtype_policy.name,
         "parameters": model.count_params(),
         "model": _arguments(model),
     }

@@ -173,7 +173,7 @@ class Transformer(TokenTrainer, keras.Model):
     def output_embeddings(self):
         """The matrix (V, D) whose product with the decoder's output are the logits."""
         if self.output_projection is None:
-            return ops.convert_to_tensor(self.target_embedding.embeddings)
+            return ops.copy(self.target_embedding.embeddings.value)  # a tensor, also eagerly
         return ops.transpose(self.output_projection.kernel)
 
     def decoding_weights(self):

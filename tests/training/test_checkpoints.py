@@ -17,7 +17,8 @@ def make(d_model=8):
     model = Transformer(
         num_layers=1, d_model=d_model, num_heads=2, d_ff=16, source_vocab_size=12, dropout=0.3
     )
-    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(0.1))
+    # Eagerly, since a graph takes longer to build than these steps take.
+    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(0.1), run_eagerly=True)
     return model
 
 

@@ -18,7 +18,8 @@ IDS = np.random.default_rng(0).integers(4, 12, (4, 5)).astype("int32")
 def make():
     keras.utils.set_random_seed(1)
     model = Transformer(num_layers=1, d_model=8, num_heads=2, d_ff=16, source_vocab_size=12)
-    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy())
+    # Eagerly, since a graph takes longer to build than these steps take.
+    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(), run_eagerly=True)
     return model
 
 
