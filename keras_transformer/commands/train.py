@@ -14,6 +14,7 @@ from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.export.run_directory import TOKENIZER, is_run
 from keras_transformer.models.transformer import Transformer
+from keras_transformer.training.checkpoints import TrainingCheckpoint
 from keras_transformer.training.distribution import strategy_scope
 from keras_transformer.training.losses import MaskedCrossentropy
 from keras_transformer.training.precision import policy
@@ -23,7 +24,7 @@ from keras_transformer.training.schedules import TransformerSchedule
 def run(options) -> None:
     """Reads the text, trains, and leaves the best epoch in the run directory."""
     out = Path(options.out)
-    resumes = options.resume and (out / CHECKPOINTS).is_dir()
+    resumes = options.resume and bool(TrainingCheckpoint(out / CHECKPOINTS).paths())
     if not resumes:
         check_out(options)
     texts = read_texts(options)
@@ -63,10 +64,15 @@ def check_out(options) -> None:
     out = Path(options.out)
     if out.is_file():
         raise ValueError(f"--out {out} is a file; name a directory.")
-    if not out.is_dir() or not any(out.iterdir()):
+    # A run that was stopped in its first epoch has left no more than these.
+    if not out.is_dir() or {path.name for path in out.iterdir()} <= {LOGS, CHECKPOINTS}:
         return
     if not is_run(out):
         raise ValueError(f"--out {out} holds other files; name a new or an empty directory.")
+    if options.resume and not options.force:
+        raise ValueError(
+            f"--out {out} holds a run but no state to go on from; add --force to train it anew."
+        )
     if not options.force:
         raise ValueError(
             f"--out {out} holds a run already; name another, or add --force or --resume."

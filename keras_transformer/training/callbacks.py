@@ -167,7 +167,7 @@ class StopEarly(keras.callbacks.Callback):
 
     def replay(self, epoch, logs) -> None:
         """Remembers an epoch, also one of a run that goes on."""
-        value = logs[self.monitor]
+        value = logs.get(self.monitor, float("-inf"))
         self.waited = 0 if value > self.best else self.waited + 1
         self.best = max(value, self.best)
 

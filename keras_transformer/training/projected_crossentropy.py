@@ -39,7 +39,8 @@ def projected_crossentropy(hidden, embeddings, labels, weights, label_smoothing=
         kernel = ops.cast(embeddings, hidden.dtype)
         x = ops.reshape(hidden, (copies, -1, d_model))  # (copies, N, D)
         pieces = [to_chunks(x, 1), to_chunks(labels), to_chunks(weights)]  # (..., K, C, ...)
-        num_chunks, places = _chunk_numbers(pieces[1])
+        num_chunks = ops.shape(pieces[1])[0]
+        places = ops.arange(num_chunks)[:, None, None]  # (K, 1, 1)
 
         def add_chunk(i, sums):
             chunk_x, chunk_labels, chunk_weights = (
@@ -134,8 +135,3 @@ def to_chunks(x, axis=0):
     padding = [(0, 0)] * len(x.shape)
     padding[axis] = (0, chunks * size - rows)
     return ops.reshape(ops.pad(x, padding), (*x.shape[:axis], chunks, size, *x.shape[axis + 1 :]))
-
-
-def _chunk_numbers(chunks):
-    number = ops.shape(chunks)[0]
-    return number, ops.arange(number)[:, None, None]

@@ -24,6 +24,8 @@ class TokenTrainer:
     matrix (V, D) whose product with it are the logits.
     """
 
+    trackers = None  # until `compile`
+
     def compile(
         self,
         optimizer="adam",
@@ -46,8 +48,8 @@ class TokenTrainer:
                 gradient is that of the whole batch.
             r_drop: alpha of R-Drop (Liang et al., 2021, "R-Drop: Regularized Dropout for Neural
                 Networks"): each sentence goes through the model twice, with different dropout, and
-                half of alpha times the symmetric KL divergence of the two predictions is added to
-                their mean loss. 0 for none.
+                a quarter of alpha times the sum of the two KL divergences between its predictions
+                is added to their mean loss. 0 for none.
             **kwargs: further arguments of `keras.Model.compile`.
 
         Raises:

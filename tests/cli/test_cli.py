@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -230,7 +231,10 @@ def test_train_writes_a_run_that_translates(files, tmp_path, translate):
     missing = ["--source", str(tmp_path / "missing"), "--target", files[1]]
     assert main(["train", *missing, *options, "--out", str(out), "--force"]) == 1
     assert (out / "model.weights.h5").read_bytes() == weights
-    check_out(argparse.Namespace(out=str(out), force=True))
+    check_out(argparse.Namespace(out=str(out), force=True, resume=False))
+    shutil.rmtree(out / "checkpoints")
+    with pytest.raises(ValueError, match="holds a run but no state to go on from; add --force"):
+        check_out(argparse.Namespace(out=str(out), force=False, resume=True))
 
 
 def test_a_run_goes_on_and_its_epochs_are_averaged(files, tmp_path, capfd):
@@ -241,6 +245,7 @@ def test_a_run_goes_on_and_its_epochs_are_averaged(files, tmp_path, capfd):
     options += ["--precision", "float32", "--micro-batches", "2", "--bpe-dropout", "0.1"]
     options += ["--r-drop", "1", "--ema", "0.9", "--clip-norm", "1", "--early-stopping", "9"]
     train = ["train", *text, *valid, *options, "--resume"]
+    (out / "logs").mkdir(parents=True)  # what a run leaves that is stopped in its first epoch
     assert main([*train, "--epochs", "1"]) == 0
     assert main([*train, "--epochs", "2", "--average", "2"]) == 0
     assert "going on after epoch 1" in capfd.readouterr().err
