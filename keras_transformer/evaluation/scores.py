@@ -46,7 +46,8 @@ def score_translations(translations, references, tokenize="13a") -> Scores:
         for i, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"{name}[{i}] must be a string, but is {text!r}.")
-    bleu, chrf = BLEU(tokenize=tokenize), CHRF()
+    # `force` only keeps sacreBLEU from warning of tokens that are wanted.
+    bleu, chrf = BLEU(tokenize=tokenize, force=tokenize == "none"), CHRF()
     bleu_score = bleu.corpus_score(translations, [references]).score
     chrf_score = chrf.corpus_score(translations, [references]).score
     signatures = str(bleu.get_signature()), str(chrf.get_signature())

@@ -79,6 +79,12 @@ class TokenTrainer:
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
+    def make_train_function(self, force=False):
+        # An optimizer that makes its variables in the first step has it traced a second time.
+        if self.built and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        super().make_train_function(force)
+
     def reset_metrics(self):
         super().reset_metrics()
         if self.trackers is not None:

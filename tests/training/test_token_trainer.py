@@ -96,6 +96,14 @@ def test_the_logs_of_an_epoch_are_not_those_of_its_validation():
     assert logs["gradient_norm"][0] > 0
 
 
+def test_a_step_is_traced_once():
+    model, calls = make(), []
+    hidden = model.hidden
+    model.hidden = lambda *args, **kwargs: calls.append(args) or hidden(*args, **kwargs)
+    trained(keras.optimizers.Adam(), model=model, run_eagerly=False)
+    assert len(calls) == 1
+
+
 def test_a_batch_reports_its_loss_as_a_number():
     model = make()
     model.compile("sgd", MaskedCrossentropy())

@@ -1,0 +1,50 @@
+import logging
+import math
+
+import pytest
+
+from keras_transformer.evaluation.scores import exact_match, score_translations
+
+REFERENCES = ["the dog runs home .", "a cat sleeps on the old sofa ."]
+
+
+def test_bleu_is_that_of_the_formula():
+    # n-gram matches of 4 + 6 words: 1-grams 9 of 10, 2-grams 7 of 8, 3-grams 5 of 6, 4-grams 3 of 4.
+    translations, references = ["a b c d", "e f g h i x"], ["a b c d", "e f g h i j k"]
+    precisions = math.exp(sum(map(math.log, (9 / 10, 7 / 8, 5 / 6, 3 / 4))) / 4)
+    brevity = math.exp(1 - 11 / 10)
+    assert score_translations(translations, references).bleu == pytest.approx(
+        100 * precisions * brevity
+    )
+
+
+def test_the_tokenizer_is_in_the_signature_and_decides_what_a_word_is():
+    joined = ["the dog runs home.", "a cat sleeps on the old sofa."]
+    assert score_translations(joined, REFERENCES).bleu == pytest.approx(100)
+    scores = score_translations(joined, REFERENCES, tokenize="none")
+    assert scores.bleu < 90 and "tok:none" in scores.bleu_signature
+
+
+def test_tokens_that_are_wanted_cause_no_warning(caplog):
+    many = REFERENCES * 100
+    with caplog.at_level(logging.WARNING):
+        assert score_translations(many, many, tokenize="none").bleu == pytest.approx(100)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("translations", "references", "message"),
+    [
+        (["a"], ["a", "b"], "1 translations but 2 references"),
+        ([], [], "nothing to score"),
+        (["a", 3], ["a", "b"], r"translations\[1\] must be a string, but is 3"),
+        (["a"], [b"a"], r"references\[0\] must be a string, but is b'a'"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(translations, references, message):
+    with pytest.raises(ValueError, match=message):
+        score_translations(translations, references)
+
+
+def test_exact_match_counts_equal_strings():
+    assert exact_match(["a", "b", "c", "D"], ["a", "b", "x", "d"]) == 50
