@@ -165,8 +165,18 @@ def _add_keeping(group) -> None:
         metavar="N",
         help="at the end, keep the mean of the last N epochs instead of the best one",
     )
+    _add_bleu_tokenize(group)
     group.add_argument("--profile", action="store_true", help="profile steps 10 to 15")
     group.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _add_bleu_tokenize(group) -> None:
+    group.add_argument(
+        "--bleu-tokenize",
+        choices=("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
+        default="13a",
+        help="sacreBLEU's tokenizer; none for text that is tokenized already (%(default)s)",
+    )
 
 
 def _add_search(parser) -> None:
@@ -203,12 +213,7 @@ def _add_evaluate(parser) -> None:
     parser.add_argument("--source", required=True, metavar="FILE", help="sentences to translate")
     parser.add_argument("--target", required=True, metavar="FILE", help="their references")
     parser.add_argument("--output", metavar="FILE", help="where to write the translations")
-    parser.add_argument(
-        "--bleu-tokenize",
-        choices=("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
-        default="13a",
-        help="sacreBLEU's tokenizer; none for text that is tokenized already (%(default)s)",
-    )
+    _add_bleu_tokenize(parser)
     _add_search(parser)
 
 

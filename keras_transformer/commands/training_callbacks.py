@@ -111,7 +111,7 @@ class Callbacks:
 
     def _translation_monitor(self, valid):
         def score(translations, references):
-            scores = score_translations(translations, references)
+            scores = score_translations(translations, references, self.options.bleu_tokenize)
             return {"bleu": scores.bleu, "chrf": scores.chrf}
 
         translator = Translator(self.model, self.tokenizer, search="greedy", batch_size=128)
@@ -133,5 +133,5 @@ def _settings(options) -> dict:
     """The options that are numbers, words or switches, for the tab HParams."""
     values = {name: value for name, value in vars(options).items() if value is not None}
     plain = {name: value for name, value in values.items() if isinstance(value, bool | int | float)}
-    words = {name: values[name] for name in ("preset", "precision", "strategy")}
+    words = {name: values[name] for name in ("preset", "precision", "strategy", "bleu_tokenize")}
     return {**plain, **words}
