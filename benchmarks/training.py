@@ -89,17 +89,26 @@ def prepare(name, directory, options):
         sides = [random.integers(4, case["vocab_size"], shape).tolist() for _ in range(2)]
     else:
         sides = tokenized(options, case)
+    write_case(case, sides, directory)
+    return case
+
+
+def write_case(case, sides, directory):
+    """Writes what every engine reads: pieces, padded ids, a vocabulary and the settings."""
     case["target_tokens"] = sum(len(row) + 1 for row in sides[1])
     pieces = [f"p{i}" for i in range(4, case["vocab_size"])]
     vocabulary = ["<blank>", "<s>", "</s>", *pieces]
     (directory / "vocabulary.txt").write_text("\n".join(vocabulary) + "\n", "utf-8")
     for side, rows in zip(("source", "target"), sides, strict=True):
-        text = "".join(" ".join(f"p{i}" for i in row) + "\n" for row in rows)
-        (directory / f"{side}.txt").write_text(text, "utf-8")
+        (directory / f"{side}.txt").write_text(as_pieces(rows), "utf-8")
     arrays = padded([row + [3] for row in sides[0]]), padded([[2, *row, 3] for row in sides[1]])
     np.savez(directory / "ids.npz", source=arrays[0], target=arrays[1])
     (directory / "case.json").write_text(json.dumps(case), "utf-8")
-    return case
+
+
+def as_pieces(rows):
+    """A line of made-up words for each list of ids."""
+    return "".join(" ".join(f"p{i}" for i in row) + "\n" for row in rows)
 
 
 def tokenized(options, case):

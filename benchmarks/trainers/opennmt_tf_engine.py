@@ -7,7 +7,7 @@ import tensorflow_addons as tfa
 
 class Engine:
     def __init__(self, case, directory):
-        tf.random.set_seed(0)
+        tf.random.set_seed(case.get("seed", 0))
         self.directory, self.case = directory, case
         self.model = opennmt.models.Transformer(
             num_layers=case["num_layers"],
@@ -21,9 +21,14 @@ class Engine:
             pre_norm=False,
         )
         vocabulary = str(directory / "vocabulary.txt")
-        self.model.initialize({"source_vocabulary": vocabulary, "target_vocabulary": vocabulary})
+        self.model.initialize(
+            {"source_vocabulary": vocabulary, "target_vocabulary": vocabulary},
+            params={"label_smoothing": 0.1, **case.get("search", {})},
+        )
         schedule = opennmt.schedules.NoamDecay(
-            scale=1.0, model_dim=case["d_model"], warmup_steps=case["warmup_steps"]
+            scale=case.get("learning_rate_scale", 1.0),
+            model_dim=case["d_model"],
+            warmup_steps=case["warmup_steps"],
         )
         self.optimizer = tfa.optimizers.LazyAdam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
         self.step = tf.function(self._step, input_signature=self._dataset().element_spec)

@@ -1,0 +1,141 @@
+"""Multi30k, English to German: trains, translates `test_2016_flickr` and scores, seed by seed.
+
+    python benchmarks/multi30k.py anchor --data DIRECTORY --out runs/anchor
+    python benchmarks/multi30k.py opennmt_tf --data DIRECTORY --out runs/opennmt_tf --python PATH
+
+DIRECTORY holds `train`, `val` and `test_2016_flickr`, each as `.en.gz` and `.de.gz`, and as
+`.lc.norm.tok.en.gz` and `.lc.norm.tok.de.gz`. A command that is given again goes on with what is
+there; a seed that was scored is only shown.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from training import as_pieces, write_case
+
+from keras_transformer import Tokenizer, presets
+from keras_transformer.data.corpus import read_lines
+from keras_transformer.evaluation.scores import score_translations
+
+TOKENIZED, RAW = ".lc.norm.tok", ""
+SETTINGS = {"dropout": 0.3, "batch_tokens": 4096, "warmup_steps": 1000, "learning_rate_scale": 2}
+LINES = {
+    "anchor": (TOKENIZED, {**SETTINGS, "vocab_size": 9700, "cooldown": 0.5}),
+    "raw": (RAW, {**SETTINGS, "vocab_size": 8000, "cooldown": 0.5}),
+    "opennmt_tf": (RAW, {**SETTINGS, "vocab_size": 8000}),
+}
+EPOCHS, AVERAGE = 40, 10
+SEARCH = {"beam_size": 5, "length_penalty": 1.0}
+BLEU_TOKENIZE = {TOKENIZED: "none", RAW: "13a"}
+SCORES = "test_2016_flickr.json"
+
+
+def main():
+    options = parse_options()
+    suffix, settings = LINES[options.line]
+    train = train_opennmt_tf if options.line == "opennmt_tf" else train_keras_transformer
+    scores = []
+    for seed in options.seeds:
+        run = Path(options.out) / f"seed-{seed}"
+        if not (run / SCORES).is_file():
+            translations = train(run, suffix, settings, seed, options)
+            score(run, translations, suffix, options)
+        scores.append(json.loads((run / SCORES).read_text("utf-8")))
+    report(options, scores)
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("line", choices=LINES, help="the line of docs/results.md")
+    parser.add_argument("--data", required=True, metavar="DIRECTORY", help="the corpus")
+    parser.add_argument("--out", required=True, metavar="DIRECTORY", help="runs are kept here")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N")
+    parser.add_argument("--python", default=sys.executable, help="of OpenNMT-tf's environment")
+    return parser.parse_args()
+
+
+def files(options, split, suffix):
+    """The two files of a split, source first."""
+    names = (f"{split}{suffix}.{language}.gz" for language in ("en", "de"))
+    return [str(Path(options.data) / name) for name in names]
+
+
+def train_keras_transformer(run, suffix, settings, seed, options):
+    """Trains with the command line, or goes on, and translates with it."""
+    command = [sys.executable, "-m", "keras_transformer"]
+    arguments = {
+        "preset": "tiny",
+        **settings,
+        "epochs": EPOCHS,
+        "average": AVERAGE,
+        "seed": seed,
+        "out": run,
+    }
+    for name, split in (("", "train"), ("valid-", "val")):
+        pair = files(options, split, suffix)
+        arguments |= dict(zip((f"{name}source", f"{name}target"), pair, strict=True))
+    arguments["bleu_tokenize"] = BLEU_TOKENIZE[suffix]
+    subprocess.run([*command, "train", "--resume", *as_options(arguments)], check=True)
+    source, target = files(options, "test_2016_flickr", suffix)
+    arguments = {"source": source, "target": target, "output": run / "translations.txt", **SEARCH}
+    subprocess.run([*command, "evaluate", str(run), *as_options(arguments)], check=True)
+    return (run / "translations.txt").read_text("utf-8").splitlines()
+
+
+def as_options(arguments):
+    return [
+        text
+        for name, value in arguments.items()
+        for text in (f"--{name.replace('_', '-')}", str(value))
+    ]
+
+
+def train_opennmt_tf(run, suffix, settings, seed, options):
+    """Trains and translates in its own environment, in the pieces of this library's tokenizer."""
+    tokenizer, sides = read_training_pieces(run, suffix, settings, options)
+    case = {**presets.TINY, **settings, "vocab_size": tokenizer.vocab_size, "seed": seed}
+    case |= {"epochs": EPOCHS, "average": AVERAGE}
+    case["search"] = {"beam_width": SEARCH["beam_size"], "length_penalty": SEARCH["length_penalty"]}
+    write_case(case, sides, run)
+    source, _ = files(options, "test_2016_flickr", suffix)
+    rows = tokenizer.tokenize(read_lines(source)).to_list()
+    (run / "test.txt").write_text(as_pieces(rows), "utf-8")
+    worker = Path(__file__).parent / "trainers" / "opennmt_tf_translator.py"
+    subprocess.run([options.python, str(worker), str(run)], check=True)
+    lines = (run / "translations.txt").read_text("utf-8").splitlines()
+    ids = [[int(piece[1:]) for piece in line.split()] for line in lines]
+    return [tokenizer.detokenize([row]).numpy()[0].decode("utf-8", "replace") for row in ids]
+
+
+def read_training_pieces(run, suffix, settings, options):
+    """The tokenizer and the ids of the training text's two sides."""
+    texts = [read_lines(path) for path in files(options, "train", suffix)]
+    path = run / "tokenizer.model"
+    if not path.is_file():
+        run.mkdir(parents=True, exist_ok=True)
+        Tokenizer.train_on_texts(texts[0] + texts[1], vocab_size=settings["vocab_size"]).save(path)
+    tokenizer = Tokenizer.load(path)
+    return tokenizer, [tokenizer.tokenize(side).to_list() for side in texts]
+
+
+def score(run, translations, suffix, options):
+    """Keeps what sacreBLEU says of a run's translations."""
+    _, target = files(options, "test_2016_flickr", suffix)
+    scores = score_translations(translations, read_lines(target), BLEU_TOKENIZE[suffix])
+    (run / SCORES).write_text(json.dumps(scores._asdict(), indent=2) + "\n", "utf-8")
+
+
+def report(options, scores):
+    for name in ("bleu", "chrf"):
+        values = [score[name] for score in scores]
+        spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+        print(f"{options.line}: {name} {statistics.mean(values):.2f}{spread}", end="  ")
+        print(scores[0][f"{name}_signature"])
+
+
+if __name__ == "__main__":
+    main()
