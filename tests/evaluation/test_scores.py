@@ -9,7 +9,7 @@ REFERENCES = ["the dog runs home .", "a cat sleeps on the old sofa ."]
 
 
 def test_bleu_is_that_of_the_formula():
-    # n-gram matches of 4 + 6 words: 1-grams 9 of 10, 2-grams 7 of 8, 3-grams 5 of 6, 4-grams 3 of 4.
+    # Of 4 + 6 words match: 9 of 10 words, 7 of 8 pairs, 5 of 6 triples, 3 of 4 quadruples.
     translations, references = ["a b c d", "e f g h i x"], ["a b c d", "e f g h i j k"]
     precisions = math.exp(sum(map(math.log, (9 / 10, 7 / 8, 5 / 6, 3 / 4))) / 4)
     brevity = math.exp(1 - 11 / 10)
