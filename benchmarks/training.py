@@ -14,15 +14,16 @@ import argparse
 import gzip
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+from workers import Worker
 
-ENGINES = ("keras_transformer", "opennmt_tf", "keras_hub", "torch_eager", "torch_compiled")
+OURS = "keras_transformer"
+ENGINES = (OURS, "opennmt_tf", "keras_hub", "torch_eager", "torch_compiled")
 TRAINING = {"warmup_steps": 2000, "batch_tokens": 4096}
 CASES = {
     "tiny_multi30k": {
@@ -46,7 +47,6 @@ CASES = {
     },
 }
 FIXED_PAIRS, FIXED_LENGTH = 128 * 40, 20
-WORKER = Path(__file__).parent / "trainers" / "worker.py"
 
 
 def main():
@@ -57,8 +57,16 @@ def main():
         with tempfile.TemporaryDirectory() as directory:
             case = prepare(name, Path(directory), options)
             rate = matrix_product_rate()
-            turns = take_turns(options, pythons, directory)
-        results[name] = report(name, case, turns, rate)
+            workers = {
+                engine: Worker(engine, directory, pythons.get(engine, sys.executable))
+                for engine in options.engines
+            }
+            turns = take_turns(workers, options.repeats)
+            results[name] = report(name, case, turns, rate)
+            if OURS in workers:
+                report_ours(case, workers[OURS], results[name][OURS])
+            for worker in workers.values():
+                worker.close()
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=2) + "\n", "utf-8")
 
@@ -142,31 +150,13 @@ def matrix_product_rate(size=2048, repeats=5):
     return 2 * size**3 / min(times) / 1e9
 
 
-def take_turns(options, pythons, directory):
-    """The answers of each engine, epoch by epoch."""
-    workers, turns = {}, {}
-    for engine in options.engines:
-        command = [pythons.get(engine, sys.executable), str(WORKER), engine, directory]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        workers[engine] = subprocess.Popen(command, stderr=subprocess.DEVNULL, **pipes)
-        read_answer(engine, workers[engine])
-        turns[engine] = []
-    for _ in range(1 + options.repeats):
-        for engine, worker in workers.items():
-            worker.stdin.write("epoch\n")
-            worker.stdin.flush()
-            turns[engine].append(read_answer(engine, worker))
-    for worker in workers.values():
-        worker.stdin.close()
-        worker.wait()
+def take_turns(workers, repeats):
+    """The answers of each worker, epoch by epoch."""
+    turns = {name: [] for name in workers}
+    for _ in range(1 + repeats):
+        for name, worker in workers.items():
+            turns[name].append(worker.ask("epoch"))
     return turns
-
-
-def read_answer(engine, worker):
-    for line in worker.stdout:
-        if line.startswith("@"):
-            return json.loads(line[1:])
-    raise SystemExit(f"{engine} ended with {worker.wait()}; run its worker by hand to see why")
 
 
 def flops_per_token(case):
@@ -186,13 +176,24 @@ def report(name, case, turns, rate):
     print(f"\n{name}: {tokens:,} target tokens an epoch, products {rate:.0f} GFLOP/s in float32,")
     print(f"which bounds float32 at {bound:,.0f} tokens/s")
     print(f"{'engine':20}{'tokens/s':>10}{'ratio':>8}{'of bound':>10}{'start s':>9}{'MiB':>7}")
-    ours = rates.get("keras_transformer")
+    ours = rates.get(OURS)
     for engine, value in rates.items():
         start = turns[engine][0]["seconds"] - tokens / value
         ratio = f"{ours / value:.2f}" if ours else "-"
         peak = turns[engine][-1]["peak_mib"]
         print(f"{engine:20}{value:10,.0f}{ratio:>8}{value / bound:10.0%}{start:9.1f}{peak:7,.0f}")
     return rates
+
+
+def report_ours(case, worker, rate):
+    """This library's rate beside that of products in its precision, and of its input pipeline."""
+    products = worker.ask("products")["value"]
+    bound = products / flops_per_token(case)
+    print(
+        f"products in its precision {products / 1e9:.0f} GFLOP/s: {rate / bound:.0%} of their bound"
+    )
+    pipeline = case["target_tokens"] / worker.ask("pipeline")["seconds"]
+    print(f"input pipeline alone {pipeline:,.0f} tokens/s, {pipeline / rate:.0f} times the model")
 
 
 if __name__ == "__main__":

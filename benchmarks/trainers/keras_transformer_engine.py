@@ -1,6 +1,9 @@
 """This library, as `keras-transformer train` calls it."""
 
+import time
+
 import keras
+import tensorflow as tf
 
 from keras_transformer import MaskedCrossentropy, Transformer, TransformerSchedule
 from keras_transformer.data.batching import TokenBatches
@@ -15,6 +18,7 @@ class Engine:
             (directory / "target.txt").read_text("utf-8").splitlines(),
             PieceTokenizer(directory / "vocabulary.txt"),
             batch_tokens=case["batch_tokens"],
+            max_length=case.get("max_length", 200),
         )
         self.model = Transformer(
             num_layers=case["num_layers"],
@@ -36,20 +40,31 @@ class Engine:
         history = self.model.fit(self.dataset, shuffle=False, verbose=0).history
         return history["loss"][0]
 
+    def pipeline(self):
+        """Prepares an epoch's batches for nobody; returns their number."""
+        return sum(1 for _ in self.dataset.take(len(self.dataset)))
+
+    def products(self, size=2048, repeats=5):
+        """FLOP/s of matrix products in the model's precision, the best of a few."""
+        dtype = self.model.compute_dtype
+        a = tf.ones((size, size), dtype)
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            tf.linalg.matmul(a, a)[0, 0].numpy()
+            times.append(time.perf_counter() - start)
+        return 2 * size**3 / min(times)
+
 
 class PieceTokenizer:
     """Ids of text that is cut into pieces already, with a space between two."""
 
     def __init__(self, path):
-        import tensorflow as tf
-
         pieces = path.read_text("utf-8").splitlines()
         ids = tf.range(4, 4 + len(pieces) - 3)  # three special pieces stand first in the file
         table = tf.lookup.KeyValueTensorInitializer(pieces[3:], tf.cast(ids, tf.int64))
         self.table = tf.lookup.StaticHashTable(table, 1)
 
     def tokenize(self, texts):
-        import tensorflow as tf
-
         ids = tf.ragged.map_flat_values(self.table.lookup, tf.strings.split(tf.constant(texts)))
         return tf.cast(ids, tf.int32)

@@ -1,8 +1,10 @@
-"""One engine's process: trains an epoch for each line that it reads, and answers with a line.
+"""One engine's process: does what each line that it reads says, and answers with a line.
 
     python worker.py ENGINE DIRECTORY
 
-It needs no more than the engine's own framework, so that each runs in an environment of its own.
+"epoch" trains one; this library also knows "pipeline", an epoch without a model, and "products",
+the rate of matrix products in its precision. It needs no more than the engine's own framework, so
+that each runs in an environment of its own.
 """
 
 import importlib
@@ -30,12 +32,12 @@ def main():
     options = {"compiled": True} if name == "torch_compiled" else {}
     engine = importlib.import_module(MODULES[name]).Engine(case, directory, **options)
     answer({"ready": True})
-    for _ in sys.stdin:
+    for line in sys.stdin:
         start = time.perf_counter()
-        loss = float(engine.epoch())
+        value = float(getattr(engine, line.strip())())
         seconds = time.perf_counter() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        answer({"seconds": seconds, "loss": loss, "peak_mib": peak})
+        answer({"seconds": seconds, "value": value, "peak_mib": peak})
 
 
 def answer(value):

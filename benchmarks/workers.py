@@ -1,0 +1,46 @@
+"""Engines that train, each in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).parent / "trainers" / "worker.py"
+
+
+class Worker:
+    """One engine's process, in an environment that may be another one.
+
+    Args:
+        engine: its name in `trainers/worker.py`.
+        directory: what `write_case` of `training.py` has written.
+        python: the interpreter of the engine's environment.
+    """
+
+    def __init__(self, engine, directory, python=sys.executable):
+        self.engine = engine
+        self.process = subprocess.Popen(
+            [python, str(SCRIPT), engine, str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._read()
+
+    def ask(self, what):
+        """Has it do something; returns a dict of `seconds`, `value` and `peak_mib`."""
+        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+    def _read(self):
+        for line in self.process.stdout:
+            if line.startswith("@"):
+                return json.loads(line[1:])
+        code = self.process.wait()
+        raise SystemExit(f"{self.engine} ended with {code}; run its worker by hand to see why")
