@@ -1,4 +1,4 @@
-"""With KERAS_BACKEND=jax and TensorFlow absent: layers, `fit` on arrays and both searches."""
+"""With KERAS_BACKEND=jax and TensorFlow absent: layers, `fit` on arrays, both searches."""
 
 import os
 import subprocess
@@ -20,12 +20,13 @@ class NoTensorFlow:
 
 sys.meta_path.insert(0, NoTensorFlow())
 
+import jax
 import keras
 import numpy as np
 from keras import ops
 from keras_transformer import (
-    MaskedAccuracy, MaskedCrossentropy, Perplexity, Transformer, TransformerSchedule, beam_search,
-    greedy_search,
+    MaskedAccuracy, MaskedCrossentropy, MultiHeadAttention, Perplexity, Transformer,
+    TransformerSchedule, beam_search, greedy_search,
 )
 
 assert keras.backend.backend() == "jax"
@@ -62,6 +63,22 @@ beam = beam_search(
 expected = np.pad(labels[:4], ((0, 0), (0, 2)))
 assert (np.array(greedy.ids)[:, 0] == expected).all(), greedy.ids
 assert (np.array(beam.ids)[:, 0] == expected).all(), beam.ids
+
+layer = MultiHeadAttention(d_model=16, num_heads=4)
+x = jax.numpy.asarray(rng.normal(size=(3, 6, 16)), "float32")
+mask = np.arange(6) < np.array([[6], [4], [0]])
+
+def attended(x, plainly):
+    settings = {"attention_mask": mask, "use_causal_mask": True}
+    return layer(x, **settings, return_attention_scores=True)[0] if plainly else layer(x, **settings)
+
+def gradient(x, plainly):
+    return jax.grad(lambda x: (attended(x, plainly)[:2] ** 2).sum())(x)
+
+for function in attended, gradient:
+    fused, plain = function(x, False), function(x, True)
+    np.testing.assert_allclose(fused, plain, atol=1e-5)
+    assert np.isfinite(fused).all()
 assert "tensorflow" not in sys.modules
 print("translated")
 """

@@ -59,6 +59,27 @@ def dot_product_attention(query, key, value, attention_mask=None, dropout=None):
     return ops.matmul(applied, value), weights
 
 
+def fused_attention(query, key, value, attention_mask=None):
+    """The output of `dot_product_attention` alone, by the backend's fused kernel if it has one.
+
+    Such a kernel (Dao et al., 2022, "FlashAttention") never writes the weights (B, H, T, S) to
+    memory. Keras takes it where device, dtype and shapes allow, and the plain formula elsewhere.
+
+    Args:
+        query: tensor (B, H, T, d_k).
+        key: tensor (B, H, S, d_k).
+        value: tensor (B, H, S, d_k).
+        attention_mask: boolean, broadcastable to (B, T, S), True = may attend.
+
+    Returns:
+        Tensor (B, H, T, d_k).
+    """
+    query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
+    mask = None if attention_mask is None else ops.expand_dims(attention_mask, 1)  # (B, 1, T, S)
+    output = ops.dot_product_attention(query, key, value, mask=mask)  # (B, T, H, d_k)
+    return ops.transpose(output, (0, 2, 1, 3))
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class MultiHeadAttention(keras.layers.Layer):
     """Attention in `num_heads` subspaces at once.
@@ -158,13 +179,18 @@ class MultiHeadAttention(keras.layers.Layer):
             attention_mask = combine_masks(attention_mask, causal_mask(*lengths, start))
         else:
             attention_mask = combine_masks(attention_mask)
-        heads, weights = dot_product_attention(
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=lambda weights: self.dropout_layer(weights, training=training),
-        )  # (B, H, T, D/H), (B, H, T, S)
+        # TensorFlow has no fused kernel, and Keras none that drops weights out.
+        drops = bool(self.dropout and training)
+        if keras.backend.backend() == "jax" and not (is_step or return_attention_scores or drops):
+            heads = fused_attention(query, key, value, attention_mask)  # (B, H, T, D/H)
+        else:
+            heads, weights = dot_product_attention(
+                query,
+                key,
+                value,
+                attention_mask,
+                dropout=lambda weights: self.dropout_layer(weights, training=training),
+            )  # (B, H, T, D/H), (B, H, T, S)
         merge = merge_heads_of_step if is_step else merge_heads
         output = self.output_projection(merge(heads))  # (B, T, D)
         extras = ([weights] if return_attention_scores else []) + ([cache] if cache else [])
