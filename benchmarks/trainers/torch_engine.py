@@ -16,7 +16,10 @@ class Engine:
         self.case = case
         with np.load(directory / "ids.npz") as arrays:
             self.source, self.target = arrays["source"], arrays["target"]
-        self.model = Model(case)
+        # The accelerator's settings are for gpu_training.py; on a CPU float32 is the faster one.
+        self.device = case.get("device", "cpu")
+        self.autocast = self.device != "cpu" and case["precision"] == "bfloat16"
+        self.model = Model(case).to(self.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.98), eps=1e-9)
         self.loss = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=0.1)
         self.forward = torch.compile(self._loss) if compiled else self._loss
@@ -25,7 +28,7 @@ class Engine:
         self.model.train()
         for rows, width in self._plan():
             source, target = (
-                torch.from_numpy(ids[rows, : width + 1].astype("int64"))
+                torch.from_numpy(ids[rows, : width + 1].astype("int64")).to(self.device)
                 for ids in (self.source, self.target)
             )
             loss = self.forward(source[:, :width], target)
@@ -34,9 +37,14 @@ class Engine:
             self.optimizer.step()
         return float(loss)
 
+    def device_mib(self):
+        """The most memory that this process has had on the accelerator; 0 without one."""
+        return torch.cuda.max_memory_allocated() / 2**20 if self.device == "cuda" else 0
+
     def _loss(self, source, target):
-        logits = self.model(source, target[:, :-1])
-        return self.loss(logits.flatten(0, 1), target[:, 1:].flatten())
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.autocast):
+            logits = self.model(source, target[:, :-1])
+        return self.loss(logits.float().flatten(0, 1), target[:, 1:].flatten())
 
     def _plan(self):
         lengths = np.maximum((self.source != 0).sum(1), (self.target != 0).sum(1) - 1)
@@ -71,13 +79,14 @@ class Model(nn.Module):
         self.dropout = nn.Dropout(case["dropout"])
 
     def forward(self, source, target):
-        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1], source.device)
+        padding = torch.zeros(source.shape, device=source.device).masked_fill(source == 0, -1e9)
         x = self.transformer(
             self._embed(source),
             self._embed(target),
             tgt_mask=mask,
-            src_key_padding_mask=torch.zeros(source.shape).masked_fill(source == 0, -1e9),
-            memory_key_padding_mask=torch.zeros(source.shape).masked_fill(source == 0, -1e9),
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
             tgt_is_causal=True,
         )
         return x @ self.embedding.weight.T

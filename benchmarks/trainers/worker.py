@@ -2,9 +2,9 @@
 
     python worker.py ENGINE DIRECTORY
 
-"epoch" trains one; this library also knows "pipeline", an epoch without a model, and "products",
-the rate of matrix products in its precision. It needs no more than the engine's own framework, so
-that each runs in an environment of its own.
+"epoch" trains one; what else an engine knows ("pipeline", "products", "device_mib") is a method of
+its class. It needs no more than the engine's own framework, so that each runs in an environment of
+its own.
 """
 
 import importlib
@@ -18,6 +18,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 MODULES = {
     "keras_transformer": "keras_transformer_engine",
+    "keras_jax": "keras_jax_engine",
     "opennmt_tf": "opennmt_tf_engine",
     "keras_hub": "keras_hub_engine",
     "torch_eager": "torch_engine",
