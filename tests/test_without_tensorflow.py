@@ -70,7 +70,9 @@ mask = np.arange(6) < np.array([[6], [4], [0]])
 
 def attended(x, plainly):
     settings = {"attention_mask": mask, "use_causal_mask": True}
-    return layer(x, **settings, return_attention_scores=True)[0] if plainly else layer(x, **settings)
+    if plainly:
+        return layer(x, **settings, return_attention_scores=True)[0]
+    return layer(x, **settings)
 
 def gradient(x, plainly):
     return jax.grad(lambda x: (attended(x, plainly)[:2] ** 2).sum())(x)
