@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 	$(BIN)/keras-transformer demo
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

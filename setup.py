@@ -20,7 +20,7 @@ EXTRAS = {
 EXTRAS["test"] = [
     "hypothesis>=6",
     "pytest>=8",
-    "pytest-xdist>=3.5",
+    "pytest-xdist>=3.7",
     "ruff>=0.8",
     *sum(EXTRAS.values(), []),
 ]

@@ -3,6 +3,7 @@
 import os
 import random as random_module
 from importlib.util import find_spec
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # The tests run in as many processes as there are cores.
@@ -20,6 +21,16 @@ SENTENCES = [
     ("a small dog runs home", "ein kleiner Hund rennt nach Hause"),
     ("two big cats sleep here today", "zwei große Katzen schlafen heute hier"),
 ]
+
+
+# Files are dealt to processes in this order, so that none is left with a long one at the end.
+LONGEST_FIRST = ("examples", "cli", "test_documentation", "serving", "export", "training")
+
+
+def pytest_collection_modifyitems(items):
+    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    folder = {item: item.path.relative_to(Path(__file__).parent).parts[0] for item in items}
+    items.sort(key=lambda item: ranks.get(folder[item].removesuffix(".py"), len(ranks)))
 
 
 @pytest.fixture(scope="session")
