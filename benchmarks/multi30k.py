@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import tensorflow as tf
 from training import as_pieces, write_case
 
 from keras_transformer import Tokenizer, presets
@@ -28,7 +29,7 @@ LINES = {
     "raw": (RAW, {**SETTINGS, "vocab_size": 8000, "cooldown": 0.5}),
     "opennmt_tf": (RAW, {**SETTINGS, "vocab_size": 8000}),
 }
-EPOCHS, AVERAGE = 40, 10
+AVERAGE = 10
 SEARCH = {"beam_size": 5, "length_penalty": 1.0}
 BLEU_TOKENIZE = {TOKENIZED: "none", RAW: "13a"}
 SCORES = "test_2016_flickr.json"
@@ -54,6 +55,7 @@ def parse_options():
     parser.add_argument("--data", required=True, metavar="DIRECTORY", help="the corpus")
     parser.add_argument("--out", required=True, metavar="DIRECTORY", help="runs are kept here")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N")
+    parser.add_argument("--epochs", type=int, default=40, metavar="N", help="passes over the text")
     parser.add_argument("--python", default=sys.executable, help="of OpenNMT-tf's environment")
     return parser.parse_args()
 
@@ -70,7 +72,7 @@ def train_keras_transformer(run, suffix, settings, seed, options):
     arguments = {
         "preset": "tiny",
         **settings,
-        "epochs": EPOCHS,
+        "epochs": options.epochs,
         "average": AVERAGE,
         "seed": seed,
         "out": run,
@@ -98,7 +100,7 @@ def train_opennmt_tf(run, suffix, settings, seed, options):
     """Trains and translates in its own environment, in the pieces of this library's tokenizer."""
     tokenizer, sides = read_training_pieces(run, suffix, settings, options)
     case = {**presets.TINY, **settings, "vocab_size": tokenizer.vocab_size, "seed": seed}
-    case |= {"epochs": EPOCHS, "average": AVERAGE}
+    case |= {"epochs": options.epochs, "average": AVERAGE}
     case["search"] = {"beam_width": SEARCH["beam_size"], "length_penalty": SEARCH["length_penalty"]}
     write_case(case, sides, run)
     source, _ = files(options, "test_2016_flickr", suffix)
@@ -108,7 +110,8 @@ def train_opennmt_tf(run, suffix, settings, seed, options):
     subprocess.run([options.python, str(worker), str(run)], check=True)
     lines = (run / "translations.txt").read_text("utf-8").splitlines()
     ids = [[int(piece[1:]) for piece in line.split()] for line in lines]
-    return [tokenizer.detokenize([row]).numpy()[0].decode("utf-8", "replace") for row in ids]
+    texts = tokenizer.detokenize(tf.ragged.constant(ids, dtype="int32")).numpy()
+    return [text.decode("utf-8", "replace") for text in texts]
 
 
 def read_training_pieces(run, suffix, settings, options):
