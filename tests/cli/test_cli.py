@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer import presets
 from keras_transformer.cli import main
 from keras_transformer.commands.train import check_out
 from keras_transformer.commands.translate import one_line
@@ -237,7 +238,10 @@ def test_train_writes_a_run_that_translates(files, tmp_path, translate):
         check_out(argparse.Namespace(out=str(out), force=False, resume=True))
 
 
-def test_a_run_goes_on_and_its_epochs_are_averaged(files, tmp_path, capfd):
+def test_a_run_goes_on_and_its_epochs_are_averaged(files, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(
+        presets, "TINY", {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
+    )
     out, mean = tmp_path / "run", str(tmp_path / "mean")
     text = ["--source", files[0], "--target", files[1]]
     valid = ["--valid-source", files[0], "--valid-target", files[1]]
