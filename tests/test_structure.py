@@ -55,9 +55,10 @@ ORDER = {
         "greedy_search",
         "beam_state",
         "beam_search",
+        "beam_history",
         "sampling",
     ],
-    "models": ["encoder", "decoder", "search_cache", "transformer"],
+    "models": ["encoder", "decoder", "search_cache", "attention_weights", "transformer"],
     "training": [
         "schedules",
         "precision",

@@ -8,6 +8,7 @@ from keras_transformer.layers.checks import check_choice, check_positive_int
 from keras_transformer.layers.linear import Linear, product
 from keras_transformer.layers.masks import padding_mask
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
+from keras_transformer.models.attention_weights import attention_weights_of
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.encoder import Encoder
 from keras_transformer.models.search_cache import extend_visible, reorder, resize
@@ -151,18 +152,13 @@ class Transformer(TokenTrainer, keras.Model):
             training=training,
         )
 
+    def attention_weights(self, inputs):
+        """What every head of every layer attends to, each (N, B, H, T, S): `AttentionWeights`."""
+        return attention_weights_of(self, inputs)
+
     def cross_attention_weights(self, inputs):
         """What the last decoder layer reads of the source, the mean of its heads: (B, T, S)."""
-        source_ids, target_ids = inputs
-        _, scores = self.decoder(
-            self.target_embedding(target_ids, training=False),
-            self.encode(source_ids, training=False),
-            padding_mask=padding_mask(target_ids, PAD_ID),
-            source_padding_mask=padding_mask(source_ids, PAD_ID),
-            return_attention_scores=True,
-            training=False,
-        )
-        return ops.mean(scores[-1]["cross"], axis=1)
+        return ops.mean(self.attention_weights(inputs).cross[-1], axis=1)
 
     def logits(self, x):
         """Scores (..., V), float32, of the decoder's output `x` (..., D)."""
