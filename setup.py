@@ -13,6 +13,7 @@ VERSION = re.search(
 EXTRAS = {
     "ctranslate2": ["ctranslate2>=4.6"],
     "jax": ["jax>=0.5"],
+    "plots": ["matplotlib>=3.9"],
     "serving": ["tensorflow-serving-api>=2.20,<2.22"],
     # tensorflow-datasets imports importlib_resources without declaring it.
     "tfds": ["tensorflow-datasets>=4.9.7", "importlib_resources"],
@@ -34,6 +35,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
+    package_data={"keras_transformer.visualization": ["*.html"]},
     install_requires=[
         "Babel>=2.12",
         "keras>=3.15,<4",

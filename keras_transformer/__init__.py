@@ -8,6 +8,7 @@ The pipeline, a stage a line:
 - `keras_transformer.training`: what `model.fit` needs (`TransformerSchedule`, ...).
 - `keras_transformer.decoding`: search over any step function (`greedy_search`, `beam_search`).
 - `keras_transformer.evaluation`: BLEU and chrF.
+- `keras_transformer.visualization`: attention, the beam, masks, positions (`attention_maps`, ...).
 - `keras_transformer.export`: text to text, and the SavedModel (`Translator`).
 
 Names are imported on first use, so that neither the command line's help nor a JAX user waits for,

@@ -1,0 +1,161 @@
+"""A beam search as a tree: what it kept, what died, and what won."""
+
+import unicodedata
+
+from keras_transformer.visualization.figures import (
+    FAINT,
+    INK,
+    check_pieces,
+    new_figure,
+    visible,
+)
+
+# Inches: of a row, of a character, and between two columns.
+ROW, CHARACTER, GAP = 0.36, 0.074, 0.35
+
+
+def beam_tree(history, pieces, *, num_dead: int = 1):
+    """The tree of a beam search: a column for each token, log-probabilities below the pieces.
+
+    A line leads from a hypothesis to its continuations. The dark ones lead to the results, which
+    are numbered, best first: an arrow leads from their log-probability to their score. The others
+    stayed in the beam for a while; a cross is where one died, since others of its length were more
+    probable.
+
+    Args:
+        history: list of `Hypothesis`, from `decoding.beam_history`.
+        pieces: a string for each of them, that of its last token.
+        num_dead: how many dead continuations of a hypothesis are drawn, the most probable ones.
+
+    Returns:
+        A matplotlib figure of one axes; each hypothesis is a text, each continuation a line.
+
+    Raises:
+        ValueError: if there is not a piece for each hypothesis.
+        ImportError: if the extra `[plots]` is not installed.
+
+    Example:
+        >>> from keras_transformer.decoding.beam_history import Hypothesis
+        >>> history = [
+        ...     Hypothesis(-1, 2, 0, 0.0, 0.0, "kept"),
+        ...     Hypothesis(0, 3, 1, -0.1, -0.1, "returned"),
+        ...     Hypothesis(0, 7, 1, -2.4, -2.4, "dead"),
+        ... ]
+        >>> figure = beam_tree(history, ["<s>", "</s>", "dog"])
+        >>> [text.get_text() for text in figure.axes[0].texts]
+        ['<s>', '</s>  #1\\n-0.10 → -0.10', 'dog ×\\n-2.40']
+    """
+    check_pieces("pieces", pieces, len(history), "hypotheses")
+    rows = tree_rows(history, num_dead)
+    winning = {i for i, score in enumerate(best_scores(history)) if score > float("-inf")}
+    labels = _labels(history, visible(pieces))
+    lefts = _column_lefts(history, {i: labels[i] for i in rows})
+    figure = new_figure(lefts[-1] + 0.2, ROW * (max(rows.values()) + 1.4))
+    axes = figure.subplots()
+    axes.set(xlim=(0, lefts[-1]), ylim=(max(rows.values()) + 0.7, -0.7))
+    axes.set_axis_off()
+    for i, row in rows.items():
+        node = history[i]
+        color = INK if i in winning else FAINT
+        weight = "bold" if node.fate == "returned" else "normal"
+        style = {"color": color, "fontsize": 8, "fontweight": weight, "va": "center"}
+        axes.text(lefts[node.length], row, labels[i], parse_math=False, **style)
+        if node.parent >= 0:
+            end, start_row = lefts[node.length] - 0.06, rows[node.parent]
+            start = lefts[node.length - 1] + _width(labels[node.parent])
+            bend = lefts[node.length] - GAP / 2
+            xs, ys = [start, bend, bend, end], [start_row, start_row, row, row]
+            axes.plot(xs, ys, color=color, linewidth=1.6 if i in winning else 0.8)
+    return figure
+
+
+def tree_rows(history, num_dead: int) -> dict:
+    """The row of each hypothesis that is drawn; its column is its length.
+
+    Each is on the row of its best continuation. The others hang below, as near as they can without
+    a line crossing another: those of the longest hypotheses first, since theirs are the shortest
+    lines down.
+
+    Args:
+        history: list of `Hypothesis`.
+        num_dead: how many dead continuations of each are drawn.
+
+    Returns:
+        A dict of index to row.
+    """
+    children = _drawn_children(history, num_dead)
+
+    def block(i):
+        """The rows of `i` and all below it, and the cells they take: columns, and gaps between."""
+        line = [i]
+        while children[line[-1]]:
+            line.append(children[line[-1]][0])
+        rows = dict.fromkeys(line, 0)
+        taken = {(0, x) for x in range(2 * history[i].length - 1, 2 * history[line[-1]].length + 1)}
+        for parent in reversed(line):
+            gap, lowest = 2 * history[parent].length + 1, 0
+            for child in children[parent][1:]:
+                inner_rows, inner_taken = block(child)
+                row = lowest + 1
+                while any((row + r, x) in taken for r, x in inner_taken):
+                    row += 1
+                rows |= {j: row + r for j, r in inner_rows.items()}
+                taken |= {(row + r, x) for r, x in inner_taken}
+                lowest = row
+            taken |= {(row, gap) for row in range(1, lowest + 1)}
+        return rows, taken
+
+    return block(0)[0]
+
+
+def best_scores(history) -> list[float]:
+    """The score of the best result that each hypothesis leads to; minus infinity for none."""
+    best = [node.score if node.fate == "returned" else float("-inf") for node in history]
+    for i in range(len(history) - 1, 0, -1):  # children come after their parents
+        best[history[i].parent] = max(best[history[i].parent], best[i])
+    return best
+
+
+def _drawn_children(history, num_dead: int) -> list[list[int]]:
+    """The continuations of each hypothesis: to the best result first, few of the dead."""
+    best = best_scores(history)
+    children = [[] for _ in history]
+    for i, node in enumerate(history[1:], start=1):
+        children[node.parent].append(i)
+    for siblings in children:
+        siblings.sort(key=lambda i: (-best[i], history[i].fate == "dead", -history[i].log_prob))
+        dead = [i for i in siblings if history[i].fate == "dead"]
+        siblings[:] = [i for i in siblings if i not in dead[num_dead:]]
+    return children
+
+
+def _labels(history, pieces) -> list[str]:
+    results = [i for i, node in enumerate(history) if node.fate == "returned"]
+    results.sort(key=lambda i: -history[i].score)
+    signs = {"dead": " ×", "unfinished": " …"}
+    signs |= {i: f"  #{rank}" for rank, i in enumerate(results, start=1)}
+    labels = list(pieces[:1])
+    for i, (node, piece) in enumerate(zip(history[1:], pieces[1:], strict=True), start=1):
+        sign = signs.get(i, signs.get(node.fate, ""))
+        score = f" → {node.score:.2f}" if node.fate in ("returned", "ended") else ""
+        labels.append(f"{piece}{sign}\n{node.log_prob:.2f}{score}")
+    return labels
+
+
+def _column_lefts(history, labels) -> list[float]:
+    """Where each column begins, and where the last one ends, in inches."""
+    widest = [0.0] * (1 + max(history[i].length for i in labels))
+    for i, label in labels.items():
+        widest[history[i].length] = max(widest[history[i].length], _width(label))
+    lefts = [0.0]
+    for width in widest:
+        lefts.append(lefts[-1] + width + GAP)
+    return lefts
+
+
+def _width(label: str) -> float:
+    """About how wide a label is, in inches: characters of the Far East count twice."""
+    return CHARACTER * max(
+        sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
+        for line in label.split("\n")
+    )

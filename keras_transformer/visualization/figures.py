@@ -1,0 +1,104 @@
+"""What all pictures share: a figure of matplotlib, heat maps, and the pieces on their axes."""
+
+import io
+import warnings
+
+import numpy as np
+
+# "Where nothing is" is white, so that a picture prints well and zeros do not shout.
+WEIGHTS_COLORS, SIGNED_COLORS = "Blues", "RdBu_r"
+INK, ACCENT, FAINT = "#1f2933", "#b3261e", "#667080"
+
+# A control character has no picture of its own, but Unicode has one for it.
+CONTROL_PICTURES = {**{i: 0x2400 + i for i in range(32)}, 127: 0x2421}
+
+
+def new_figure(width: float, height: float):
+    """An empty figure, sizes in inches, that belongs to no window and no global state.
+
+    Raises:
+        ImportError: if the extra `[plots]` is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            'Pictures need the extra "plots": pip install keras-transformer-layers[plots].'
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def heat_map(axes, values, *, limits, colors=WEIGHTS_COLORS):
+    """Draws a matrix, its first row on top; returns the image, for a color bar.
+
+    Args:
+        axes: of matplotlib.
+        values: array (T, S).
+        limits: the values at both ends of the colors.
+        colors: name of a color map of matplotlib.
+    """
+    return axes.imshow(
+        np.asarray(values, "float32"),
+        cmap=colors,
+        vmin=limits[0],
+        vmax=limits[1],
+        aspect="auto",
+        interpolation="none",
+    )
+
+
+def draw_grid(axes, shape) -> None:
+    """Thin lines between the cells of a heat map of this shape."""
+    rows, columns = shape
+    axes.hlines([row + 0.5 for row in range(rows - 1)], -0.5, columns - 0.5, color=FAINT, lw=0.4)
+    axes.vlines([col + 0.5 for col in range(columns - 1)], -0.5, rows - 0.5, color=FAINT, lw=0.4)
+
+
+def label_axis(axis, labels) -> None:
+    """Names the rows or columns of a heat map, each label taken literally.
+
+    Args:
+        axis: `axes.xaxis`, whose labels stand upright, or `axes.yaxis`.
+        labels: strings; what looks like a formula is shown as it is.
+    """
+    upright = {"rotation": 90} if axis.axis_name == "x" else {}
+    axis.set_ticks(range(len(labels)), visible(labels), fontsize=8, **upright)
+    for label in axis.get_ticklabels():
+        label.set_parse_math(False)
+    axis.set_tick_params(length=0)
+
+
+def visible(labels) -> list[str]:
+    """The labels with a visible sign for each control character, such as a line break."""
+    return [str(label).translate(CONTROL_PICTURES) for label in labels]
+
+
+def check_pieces(name: str, pieces, count: int, of: str) -> None:
+    if len(pieces) != count:
+        raise ValueError(
+            f"{name} must be one string for each of the {count} {of}, but there are {len(pieces)}; "
+            "padding and the end token have a piece, too."
+        )
+
+
+def as_svg(figure) -> str:
+    """The figure as SVG whose text stays text, so that a browser has a font for any script."""
+    from matplotlib import rc_context
+
+    # The same figure always gives the same file.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "keras_transformer"}):
+        return _saved(figure, format="svg", metadata={"Date": None}).decode()
+
+
+def as_png(figure, dpi: int = 100) -> bytes:
+    """The figure as PNG."""
+    return _saved(figure, format="png", dpi=dpi)
+
+
+def _saved(figure, **options) -> bytes:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        # matplotlib measures text in a font of its own, which lacks most scripts.
+        warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from font")
+        figure.savefig(buffer, facecolor="white", **options)
+    return buffer.getvalue()

@@ -1,0 +1,83 @@
+"""Masks, as the layers see them: which position may attend to which."""
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.data.special_tokens import PAD_ID
+from keras_transformer.layers.masks import causal_mask, combine_masks, padding_mask
+from keras_transformer.visualization.figures import (
+    check_pieces,
+    draw_grid,
+    heat_map,
+    label_axis,
+    new_figure,
+)
+
+
+def attention_masks(source_ids, target_ids) -> dict:
+    """The masks that a `Transformer` gives to its attentions, for one pair of sentences.
+
+    Args:
+        source_ids: integers (S,), padded with 0.
+        target_ids: integers (T,), padded with 0.
+
+    Returns:
+        A dict of boolean arrays, True = may attend: "encoder: padding" (S, S), "decoder: causal"
+        (T, T), "decoder: causal and padding" (T, T), "cross-attention: padding" (T, S).
+
+    Example:
+        >>> print(attention_masks([5, 6, 0], [2, 5])["encoder: padding"].astype(int))
+        [[1 1 0]
+         [1 1 0]
+         [1 1 0]]
+    """
+    source_ids, target_ids = (np.asarray(ids)[None] for ids in (source_ids, target_ids))
+    size, length = source_ids.shape[1], target_ids.shape[1]
+    source = combine_masks(padding_mask(source_ids, PAD_ID))  # (1, 1, S)
+    causal = causal_mask(length)  # (1, T, T)
+    both = combine_masks(padding_mask(target_ids, PAD_ID), causal)  # (1, T, T)
+    masks = {
+        "encoder: padding": (source, (size, size)),
+        "decoder: causal": (causal, (length, length)),
+        "decoder: causal and padding": (both, (length, length)),
+        "cross-attention: padding": (source, (length, size)),
+    }
+    return {
+        name: np.broadcast_to(ops.convert_to_numpy(mask)[0], shape)
+        for name, (mask, shape) in masks.items()
+    }
+
+
+def mask_maps(source_ids, target_ids, source_pieces, target_pieces):
+    """The four masks of a pair of sentences, blue where a row may look, white where not.
+
+    Args:
+        source_ids: integers (S,), padded with 0.
+        target_ids: integers (T,), what the decoder reads: the start token first, padded with 0.
+        source_pieces: S strings.
+        target_pieces: T strings.
+
+    Returns:
+        A matplotlib figure of four axes, in the order of `attention_masks`.
+
+    Raises:
+        ValueError: if there is not a piece for each id.
+        ImportError: if the extra `[plots]` is not installed.
+
+    Example:
+        >>> figure = mask_maps([5, 3, 0], [2, 6], ["dog", "</s>", "<pad>"], ["<s>", "Hund"])
+        >>> [axes.get_title() for axes in figure.axes][:2]
+        ['encoder: padding', 'decoder: causal']
+    """
+    check_pieces("source_pieces", source_pieces, len(source_ids), "ids")
+    check_pieces("target_pieces", target_pieces, len(target_ids), "ids")
+    masks = attention_masks(source_ids, target_ids)
+    size = max(0.2 * max(len(source_ids), len(target_ids)), 2.0)
+    figure = new_figure(2 * (size + 0.8), 2 * (size + 0.8))
+    for axes, (name, mask) in zip(figure.subplots(2, 2).ravel(), masks.items(), strict=True):
+        heat_map(axes, mask, limits=(0, 1.6))  # a blue that leaves the grid to be seen
+        draw_grid(axes, mask.shape)
+        label_axis(axes.yaxis, source_pieces if name.startswith("encoder") else target_pieces)
+        label_axis(axes.xaxis, target_pieces if name.startswith("decoder") else source_pieces)
+        axes.set_title(name, fontsize=10)
+    return figure

@@ -1,0 +1,83 @@
+"""The positional encoding as a picture, and how alike two positions are."""
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.visualization.figures import ACCENT, SIGNED_COLORS, heat_map, new_figure
+
+
+def position_map(positions):
+    """The encoding of each position, a row each: fast waves on the left, slow ones on the right.
+
+    Args:
+        positions: array (T, D), such as `sinusoidal_positions(T, D)`.
+
+    Returns:
+        A matplotlib figure whose first axes hold the map.
+
+    Raises:
+        ValueError: if `positions` is no matrix.
+        ImportError: if the extra `[plots]` is not installed.
+
+    Example:
+        >>> from keras_transformer.layers.positional_embedding import sinusoidal_positions
+        >>> figure = position_map(sinusoidal_positions(50, 64))
+        >>> figure.axes[0].images[0].get_array().shape
+        (50, 64)
+    """
+    positions = _check_positions(positions)
+    figure = new_figure(7, 4)
+    axes = figure.subplots()
+    largest = np.abs(positions).max()
+    image = heat_map(axes, positions, limits=(-largest, largest), colors=SIGNED_COLORS)
+    axes.set(xlabel="dimension", ylabel="position")
+    figure.colorbar(image, ax=axes, label="value")
+    return figure
+
+
+def position_similarity(positions):
+    """How alike the encodings of two positions are: their cosine.
+
+    On the right, one row of it: the middle position and all others. With sinusoids it depends on
+    the distance alone, since `PE(a) . PE(b)` is a sum of `cos((a - b) * frequency)`.
+
+    Args:
+        positions: array (T, D), such as `sinusoidal_positions(T, D)`.
+
+    Returns:
+        A matplotlib figure of two axes: a map (T, T), and a line.
+
+    Raises:
+        ValueError: if `positions` is no matrix.
+        ImportError: if the extra `[plots]` is not installed.
+
+    Example:
+        >>> from keras_transformer.layers.positional_embedding import sinusoidal_positions
+        >>> figure = position_similarity(sinusoidal_positions(50, 64))
+        >>> figure.axes[0].images[0].get_array().shape
+        (50, 50)
+    """
+    positions = _check_positions(positions)
+    unit = positions / np.maximum(np.linalg.norm(positions, axis=1, keepdims=True), 1e-9)
+    similarity = unit @ unit.T  # (T, T)
+    middle = len(positions) // 2
+    figure = new_figure(9, 4)
+    left, right = figure.subplots(1, 2, width_ratios=[1.2, 1])
+    image = heat_map(left, similarity, limits=(min(0, similarity.min()), 1))
+    left.set(xlabel="position", ylabel="position")
+    left.axhline(middle, color=ACCENT, linewidth=1)
+    figure.colorbar(image, ax=left, label="cosine")
+    right.plot(np.arange(len(positions)) - middle, similarity[middle], color=ACCENT)
+    right.set(xlabel=f"distance from position {middle}", ylabel="cosine", ylim=(None, 1.05))
+    right.grid(alpha=0.3)
+    return figure
+
+
+def _check_positions(positions) -> np.ndarray:
+    positions = np.asarray(ops.convert_to_numpy(positions), "float32")
+    if positions.ndim != 2 or 0 in positions.shape:
+        raise ValueError(
+            "positions must have the shape (positions, dimensions), but have "
+            f"{positions.shape}; sinusoidal_positions(50, 128) makes some."
+        )
+    return positions

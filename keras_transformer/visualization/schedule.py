@@ -1,0 +1,45 @@
+"""The learning rate over the steps of a training."""
+
+import numpy as np
+
+from keras_transformer.visualization.figures import INK, new_figure
+
+NUM_POINTS = 200
+
+
+def learning_rates(schedules, num_steps: int, *, measured=None):
+    """The rate of each schedule at each step: the warm-up, the peak, the slow decay.
+
+    Args:
+        schedules: dict of a label to a schedule, `schedule(step) -> rate`, such as a
+            `TransformerSchedule`.
+        num_steps: the last step that is drawn.
+        measured: a pair of arrays, steps and rates, that a training has logged; None for none.
+
+    Returns:
+        A matplotlib figure of one axes, a line for each schedule, then the one measured.
+
+    Raises:
+        ValueError: if `num_steps` is below 2.
+        ImportError: if the extra `[plots]` is not installed.
+
+    Example:
+        >>> figure = learning_rates(
+        ...     {f"warm-up {n}": TransformerSchedule(512, n) for n in (2000, 4000)}, 20000
+        ... )
+        >>> [line.get_label() for line in figure.axes[0].lines]
+        ['warm-up 2000', 'warm-up 4000']
+    """
+    if num_steps < 2:
+        raise ValueError(f"num_steps must be at least 2, but is {num_steps!r}.")
+    steps = np.unique(np.linspace(1, num_steps, NUM_POINTS).astype("int64"))
+    figure = new_figure(7, 4)
+    axes = figure.subplots()
+    for label, schedule in schedules.items():
+        axes.plot(steps, [float(schedule(step)) for step in steps], label=label)
+    if measured is not None:
+        axes.plot(*measured, label="this run", color=INK, linewidth=2, linestyle="--")
+    axes.set(xlabel="step", ylabel="learning rate", xlim=(0, num_steps), ylim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure

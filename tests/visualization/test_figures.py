@@ -1,0 +1,304 @@
+"""Pictures by their data: what the axes hold."""
+
+import re
+import sys
+import warnings
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from keras_transformer import TransformerSchedule, visualization
+from keras_transformer.decoding.beam_history import Hypothesis, beam_history
+from keras_transformer.layers.positional_embedding import sinusoidal_positions
+from keras_transformer.visualization import (
+    attention_maps,
+    beam_tree,
+    learning_rates,
+    mask_maps,
+    position_map,
+    position_similarity,
+    word_attention,
+)
+from keras_transformer.visualization.beam import best_scores, tree_rows
+from keras_transformer.visualization.figures import as_png, as_svg, new_figure
+from keras_transformer.visualization.masks import attention_masks
+from tests.decoding.conftest import END, PrefixModels
+
+pytest.importorskip("matplotlib", reason="needs the extra [plots]")
+
+STRANGE = ["$x^2$", "</script>", "עברית", "\n", "日本", "_a"]
+
+
+def labels_of(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def data_of(axes):
+    (image,) = axes.images
+    return np.asarray(image.get_array())
+
+
+@pytest.fixture
+def weights(random):
+    """Attention weights (2, 3, 4, 6): layers, heads, queries, keys."""
+    scores = np.exp(random(2, 3, 4, 6))
+    return scores / scores.sum(-1, keepdims=True)
+
+
+def test_every_name_of_the_package_is_a_function_with_a_docstring():
+    for name in visualization.__all__:
+        assert callable(getattr(visualization, name)) and getattr(visualization, name).__doc__
+    assert set(visualization.__all__) <= set(dir(visualization))
+    with pytest.raises(AttributeError, match="has no attribute 'attention_map'"):
+        _ = visualization.attention_map
+
+
+# Attention
+
+
+def test_maps_hold_the_weights_layer_by_layer_and_head_by_head(weights):
+    figure = attention_maps(weights, list("abcd"), STRANGE, title="$t")
+    maps = figure.axes[:6]
+    for number, axes in enumerate(maps):
+        layer, head = divmod(number, 3)
+        np.testing.assert_array_equal(data_of(axes), weights[layer, head])
+        assert axes.images[0].get_clim() == (0, weights.max())
+        assert axes.get_title() == (f"head {head + 1}" if layer == 0 else "")
+        assert axes.get_ylabel() == (f"layer {layer + 1}" if head == 0 else "")
+        assert labels_of(axes.yaxis) == (list("abcd") if head == 0 else [])
+        shown = ["$x^2$", "</script>", "עברית", "␊", "日本", "_a"]
+        assert labels_of(axes.xaxis) == (shown if layer == 1 else [])
+    # The first row is on top.
+    assert maps[0].get_ylim()[0] > maps[0].get_ylim()[1]
+
+
+def test_one_word_is_a_row_for_each_head(weights):
+    figure = word_attention(weights, list("abcd"), STRANGE, 2)
+    assert figure.get_suptitle() == "What “c” looks at, in percent"
+    for layer, axes in enumerate(figure.axes):
+        np.testing.assert_array_equal(data_of(axes), weights[layer, :, 2])
+        assert labels_of(axes.yaxis) == ["head 1", "head 2", "head 3"]
+        for head, text in enumerate(axes.texts):
+            best = weights[layer, head, 2].argmax()
+            assert text.get_position() == (best, head)
+            assert text.get_text() == f"{100 * weights[layer, head, 2, best]:.0f}"
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 6), (2, 1, 3, 4, 6), (2, 3, 6, 4), (0, 3, 4, 6)])
+def test_weights_that_do_not_fit_the_pieces_are_an_error(shape):
+    with pytest.raises(ValueError, match=r"weights must have the shape .* here \(N, H, 4, 6\)"):
+        attention_maps(np.zeros(shape), list("abcd"), STRANGE)
+
+
+def test_a_word_that_is_not_there_is_an_error(weights):
+    with pytest.raises(ValueError, match=r"word must be an index in \[0, 4\), but is 4"):
+        word_attention(weights, list("abcd"), STRANGE, 4)
+
+
+# Positions and schedule
+
+
+@pytest.mark.parametrize("d_model", [8, 7])
+def test_positions_are_shown_as_they_are(d_model):
+    positions = sinusoidal_positions(20, d_model)
+    image = position_map(positions).axes[0].images[0]
+    np.testing.assert_array_equal(image.get_array(), positions)
+    low, high = image.get_clim()
+    assert -low == high == np.abs(positions).max()  # white is 0
+
+
+def test_similarity_is_the_cosine_and_depends_on_the_distance_alone():
+    positions = sinusoidal_positions(21, 16)
+    left, right, _ = position_similarity(positions).axes
+    similarity = data_of(left)
+    for a, b in ((0, 0), (3, 9), (20, 4)):
+        norms = np.linalg.norm(positions[a]) * np.linalg.norm(positions[b])
+        assert similarity[a, b] == pytest.approx(positions[a] @ positions[b] / norms, abs=1e-6)
+    (line,) = right.lines
+    np.testing.assert_array_equal(line.get_xdata(), np.arange(-10, 11))
+    for distance, cosine in zip(*line.get_data(), strict=True):
+        np.testing.assert_allclose(np.diagonal(similarity, distance), cosine, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(4,), (0, 4), (2, 3, 4)])
+def test_positions_that_are_no_matrix_are_an_error(shape):
+    for draw in (position_map, position_similarity):
+        with pytest.raises(ValueError, match=r"positions must have the shape \(positions, dim"):
+            draw(np.zeros(shape))
+
+
+def test_each_schedule_is_a_line_of_its_rates():
+    schedules = {f"{d} {w}": TransformerSchedule(d, w) for d, w in ((64, 10), (64, 40), (512, 10))}
+    measured = np.array([1, 30]), np.array([0.01, 0.02])
+    (axes,) = learning_rates(schedules, 60, measured=measured).axes
+    *lines, last = axes.lines
+    assert [line.get_label() for line in lines] == list(schedules)
+    for line, name in zip(lines, schedules, strict=True):
+        d_model, warmup = map(int, name.split())
+        steps, rates = line.get_data()
+        np.testing.assert_array_equal(steps, np.arange(1, 61))
+        expected = d_model**-0.5 * np.minimum(steps**-0.5, steps * warmup**-1.5)
+        np.testing.assert_allclose(rates, expected, rtol=1e-5)
+        assert steps[np.argmax(rates)] == warmup
+    np.testing.assert_array_equal(last.get_data(), measured)
+    with pytest.raises(ValueError, match="num_steps must be at least 2, but is 1"):
+        learning_rates(schedules, 1)
+
+
+# Masks
+
+
+def test_masks_say_for_each_pair_of_positions_whether_one_may_see_the_other():
+    source, target = [5, 9, 3, 0], [2, 7, 0]
+    pieces = ["a", "b", "</s>", "<pad>"], ["<s>", "c", "<pad>"]
+    figure = mask_maps(source, target, *pieces)
+    masks = attention_masks(source, target)
+    expected = {
+        "encoder: padding": [[k != 0 for k in source] for _ in source],
+        "decoder: causal": [[k <= q for k in range(3)] for q in range(3)],
+        "decoder: causal and padding": [
+            [k <= q and target[k] != 0 for k in range(3)] for q in range(3)
+        ],
+        "cross-attention: padding": [[k != 0 for k in source] for _ in target],
+    }
+    labels = [(0, 0), (1, 1), (1, 1), (1, 0)]  # of rows and columns
+    assert [axes.get_title() for axes in figure.axes] == list(expected) == list(masks)
+    for axes, name, (rows, columns) in zip(figure.axes, expected, labels, strict=True):
+        np.testing.assert_array_equal(masks[name], expected[name])
+        np.testing.assert_array_equal(data_of(axes), expected[name])
+        assert labels_of(axes.yaxis) == pieces[rows]
+        assert labels_of(axes.xaxis) == pieces[columns]
+
+
+def test_the_masks_are_where_a_model_attends(trained):
+    source = np.array([[5, 9, 7, 3, 0, 0]], "int32")
+    target = np.array([[2, 7, 9, 0, 0]], "int32")
+    masks = attention_masks(source[0], target[0])
+    weights = [np.array(part)[:, 0] > 0 for part in trained.attention_weights((source, target))]
+    names = ("encoder: padding", "decoder: causal and padding", "cross-attention: padding")
+    for attends, name in zip(weights, names, strict=True):
+        assert (attends <= masks[name]).all()
+        assert attends.any(axis=(0, 1))[masks[name]].all()
+
+
+def test_a_piece_is_missing():
+    with pytest.raises(ValueError, match="target_pieces must be one string for each of the 2 ids"):
+        mask_maps([5, 3], [2, 7], ["a", "</s>"], ["<s>"])
+
+
+# The beam
+
+
+@pytest.fixture(scope="module", params=[0, 1, 2])
+def history(request):
+    models = PrefixModels(1, end_logit=0.5, seed=request.param)
+    start_ids, cache = models.start([0], 4)
+    settings = {"end_id": END, "max_length": 5, "num_hypotheses": 4}
+    return beam_history(models.step, start_ids, cache, **settings)
+
+
+def test_the_tree_shows_every_hypothesis_and_its_fate(history):
+    pieces = [f"t{node.token}" for node in history]
+    (axes,) = beam_tree(history, pieces, num_dead=4).axes
+    shown = sorted(text.get_text() for text in axes.texts)
+    ranks = sorted((n.score for n in history if n.fate == "returned"), reverse=True)
+    expected = ["t1"]
+    for node, piece in zip(history[1:], pieces[1:], strict=True):
+        sign = {"dead": " ×"}.get(node.fate, "")
+        score = ""
+        if node.fate == "returned":
+            sign = f"  #{ranks.index(node.score) + 1}"
+            score = f" → {node.score:.2f}"
+        expected.append(f"{piece}{sign}\n{node.log_prob:.2f}{score}")
+    assert shown == sorted(expected)
+    assert len(axes.lines) == len(history) - 1
+    assert len([text for text in axes.texts if text.get_fontweight() == "bold"]) == 4
+
+
+def test_fewer_dead_are_the_most_probable_ones(history):
+    for num_dead in (0, 1):
+        drawn = set(tree_rows(history, num_dead))
+        for i in range(len(history)):
+            dead = [j for j, n in enumerate(history) if n.parent == i and n.fate == "dead"]
+            dead.sort(key=lambda j: -history[j].log_prob)
+            assert [j for j in dead if j in drawn] == dead[:num_dead]
+        assert {j for j, n in enumerate(history) if n.fate != "dead"} <= drawn
+
+
+def test_the_best_result_is_a_straight_line_on_top(history):
+    rows, best = tree_rows(history, 4), best_scores(history)
+    i = max(range(len(history)), key=lambda i: (history[i].fate == "returned") * 99 + best[i])
+    while i >= 0:
+        assert rows[i] == 0 and best[i] == best[0]
+        i = history[i].parent
+
+
+def random_history(seed, size=60):
+    """A tree such as no search of a small model grows: long lines beside short ones."""
+    rng, nodes = np.random.default_rng(seed), [Hypothesis(-1, 2, 0, 0.0, 0.0, "kept")]
+    for i in range(1, size):
+        # Most continue one of the last: that gives lines.
+        parent = max(0, i - 1 - int(rng.exponential(3)))
+        nodes[parent] = nodes[parent]._replace(fate="kept")
+        log_prob = -rng.exponential()
+        nodes.append(Hypothesis(parent, 5, nodes[parent].length + 1, log_prob, log_prob, "dead"))
+    leaves = [i for i, node in enumerate(nodes) if node.fate == "dead"]
+    for i in rng.choice(leaves, 4, replace=False):
+        nodes[i] = nodes[i]._replace(fate="returned")
+    return nodes
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_label_lies_on_another_and_no_line_crosses_one(seed):
+    history = random_history(seed)
+    (axes,) = beam_tree(history, ["x"] * len(history), num_dead=9).axes
+    places = [text.get_position() for text in axes.texts]
+    assert len(set(places)) == len(places) == len(history)
+    straight, bent = [], []
+    for line in axes.lines:
+        (start, bend, _, end), (top, _, bottom, _) = line.get_data()
+        if top == bottom:
+            straight.append((start, end, top))
+        else:
+            bent.append((bend, top, bottom, start))
+    for bend, top, bottom, start in bent:
+        assert not [run for run in straight if run[0] < bend < run[1] and top < run[2] <= bottom]
+        for other, other_top, other_bottom, other_start in bent:
+            if other == bend and (other_top, other_start) != (top, start):
+                assert other_bottom <= top or bottom <= other_top
+
+
+def test_pieces_and_hypotheses_must_be_as_many():
+    with pytest.raises(ValueError, match="one string for each of the 1 hypotheses, but there are"):
+        beam_tree([Hypothesis(-1, 2, 0, 0.0, 0.0, "kept")], [])
+
+
+# Files
+
+
+def test_svg_is_valid_keeps_any_text_and_is_the_same_each_time(weights):
+    def draw():
+        return as_svg(attention_maps(weights, list("abcd"), STRANGE, title="$a & <b>"))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = draw()
+    root = ElementTree.fromstring(text)
+    assert root.tag.endswith("svg")
+    texts = {"".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"$x^2$", "</script>", "עברית", "␊", "日本", "$a & <b>", "layer 2"} <= texts
+    assert text == draw()
+    assert not re.search(r"(href|src)=\"(?!data:|#)", text)
+
+
+def test_png_has_the_size_of_the_figure():
+    data = as_png(new_figure(2, 1), dpi=50)
+    assert data.startswith(b"\x89PNG")
+    assert (int.from_bytes(data[16:20]), int.from_bytes(data[20:24])) == (100, 50)
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install keras-transformer-layers\[plots\]"):
+        position_map(np.ones((2, 2)))

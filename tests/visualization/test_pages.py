@@ -1,0 +1,180 @@
+"""Pages by the data in them, and in a browser where there is one."""
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from keras_transformer.visualization import attention_page
+from keras_transformer.visualization.pages import (
+    heading,
+    page,
+    pieces_with_notes,
+    script_json,
+    table,
+)
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+HOSTILE = ["</script><b>x</b>", "\"'`${1}", "\u2028", "שלום", "<!--", "{{data}}", "&amp;", "\n"]
+
+
+class Reader(HTMLParser):
+    """The text of each element by tag, and every address that an attribute names."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.texts, self.open, self.addresses, self.tags = {}, [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.open.append(tag)
+        self.texts.setdefault(tag, []).append("")
+        self.addresses += [v for k, v in attributes if k in ("src", "href", "action", "data")]
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        if self.open:
+            self.texts[self.open[-1]][-1] += data
+
+
+@pytest.fixture
+def maps(random):
+    def weights(*shape):
+        scores = np.exp(2 * random(*shape))
+        return scores / scores.sum(-1, keepdims=True)
+
+    return {
+        "Encoder": (weights(2, 3, 8, 8), HOSTILE, HOSTILE),
+        "Cross": (weights(2, 3, 4, 8), list("abcd"), HOSTILE),
+    }
+
+
+def test_the_page_holds_all_weights_and_pieces_and_no_address(maps):
+    text = attention_page(maps, title="</title><script>alert(1)</script>", shown=("Cross", 2))
+    reader = Reader(text)
+    assert reader.addresses == []
+    assert set(re.findall(r"https?://[^\"'<> ]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert reader.tags.count("script") == 2 and "b" not in reader.tags
+    assert reader.texts["title"] == reader.texts["h1"] == ["</title><script>alert(1)</script>"]
+    data = json.loads(reader.texts["script"][0])
+    assert data["shown"] == {"map": 1, "word": 2}
+    visible = [*HOSTILE[:-1], "␊"]
+    assert [m["name"] for m in data["maps"]] == ["Encoder", "Cross"]
+    assert [m["queries"] for m in data["maps"]] == [visible, list("abcd")]
+    assert [m["keys"] for m in data["maps"]] == [visible, visible]
+    for shown, (weights, *_) in zip(data["maps"], maps.values(), strict=True):
+        np.testing.assert_allclose(np.array(shown["weights"]) / 1000, weights, atol=5.1e-4)
+    assert "default-src 'none'" in text and "{{" not in text.replace("{{data}}", "")
+
+
+def test_json_in_a_script_is_ascii_and_has_no_tags():
+    text = script_json(HOSTILE)
+    assert text.isascii() and not set("<>&") & set(text)
+    assert json.loads(text) == HOSTILE
+
+
+def test_parts_of_a_page_take_any_text():
+    words = HOSTILE[:3]
+    text = page(
+        "t", [heading("<i>", "a & b"), table(words, [words]), pieces_with_notes(words, words)]
+    )
+    reader = Reader(text)
+    assert not {"i", "b", "script"} & set(reader.tags)
+    assert reader.texts["h2"] == ["<i>"]
+    assert reader.texts["td"] == reader.texts["bdi"] == reader.texts["small"] == words
+    assert '<td class="number">-0.50</td>' in table(["x"], [[-0.5]])
+    assert '<td class="number">3</td>' in table(["x"], [[3]])
+
+
+@pytest.mark.parametrize("shown", [("Cross", 4), ("Decoder", 0)])
+def test_a_word_that_is_not_there_is_an_error(maps, shown):
+    with pytest.raises(ValueError, match="shown must be the name of a map and an index of its"):
+        attention_page(maps, shown=shown)
+
+
+def test_no_map_is_an_error():
+    with pytest.raises(ValueError, match="maps is empty"):
+        attention_page({})
+
+
+# What a reader does, one act after another; what is then to be read is collected.
+READER = """
+<script>
+const read = () => document.querySelector(".summary").textContent;
+const words = () => [...document.querySelectorAll(".queries button")];
+const choose = (label, name) => [...document.querySelectorAll(`[aria-label="${label}"] button`)]
+  .find((button) => button.textContent === name).click();
+const seen = [read()];
+words()[1].dispatchEvent(new Event("mouseenter"));
+seen.push(read());
+words()[1].dispatchEvent(new Event("mouseleave"));
+seen.push(read());
+words()[3].focus();
+seen.push(read());
+choose("Layer", "1");
+choose("Head", "3");
+seen.push(read());
+choose("Attention", "Cross");
+words()[2].click();
+seen.push(read());
+const shares = [...document.querySelectorAll(".keys .percent")].map((x) => parseInt(x.textContent));
+const wide = document.documentElement.scrollWidth > innerWidth;
+const rows = document.querySelectorAll(".heads tbody tr").length;
+const paths = document.querySelectorAll(".lines path").length;
+document.body.textContent = JSON.stringify({ seen, shares, wide, rows, paths });
+</script></body>"""
+
+
+@pytest.mark.skipif(not BROWSER, reason="no chromium or google-chrome is found")
+def test_in_a_browser_words_answer_to_mouse_focus_and_choosers(maps, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(attention_page(maps).replace("</body>", READER), "utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom"]
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    result = subprocess.run(
+        [BROWSER, *options, profile, "--window-size=500,800", path.as_uri()],
+        capture_output=True,
+        timeout=60,
+    )
+    (body,) = Reader(result.stdout.decode()).texts["body"]
+    read = json.loads(body)
+
+    def expected(name, word, layer, head):
+        weights, queries, keys = maps[name]
+        heads = np.rint(1000 * weights)[layer, :, word]
+        row = heads.mean(0) if head is None else heads[head]
+        best = np.argsort(-row, kind="stable")[:3]
+        shares = [f"“\u2068{show(keys[i])}\u2069” {round_half_up(row[i])}\u00a0%" for i in best]
+        which = "all heads together" if head is None else f"head {head + 1}"
+        word = f"“\u2068{show(queries[word])}\u2069”"
+        return f"{word}, layer {layer + 1}, {which}: {', '.join(shares)}."
+
+    assert read["seen"] == [
+        expected("Encoder", 0, 1, None),
+        expected("Encoder", 1, 1, None),
+        expected("Encoder", 0, 1, None),
+        expected("Encoder", 3, 1, None),
+        expected("Encoder", 3, 0, 2),
+        expected("Cross", 2, 0, None),
+    ]
+    mean = np.rint(1000 * maps["Cross"][0])[0, :, 2].mean(0)
+    assert read["shares"] == [round_half_up(weight) for weight in mean]
+    assert (read["rows"], read["paths"], read["wide"]) == (3, 8, False)
+
+
+def show(piece):
+    return piece.replace("\n", "␊")
+
+
+def round_half_up(thousandths):
+    return int(np.floor(thousandths / 10 + 0.5))
