@@ -102,6 +102,7 @@ ORDER = {
         "warmup",
         "saved_model",
         "translator",
+        "inspection",
         "run_directory",
     ],
     "commands": [
@@ -111,10 +112,12 @@ ORDER = {
         "evaluate",
         "export",
         "training_text",
+        "pictures",
         "training_callbacks",
         "average",
         "train",
         "demo",
+        "inspect",
     ],
 }
 

@@ -7,6 +7,7 @@ COMMANDS = {
     "train": "train a translator from parallel text",
     "translate": "translate standard input, line by line, to standard output",
     "evaluate": "score translations of a file against references",
+    "inspect": "show what a model does with a sentence: attention, search, masks",
     "average": "average the weights of several epochs of a run",
     "export": "write a SavedModel for TensorFlow Serving",
 }
@@ -166,6 +167,11 @@ def _add_keeping(group) -> None:
         help="at the end, keep the mean of the last N epochs instead of the best one",
     )
     _add_bleu_tokenize(group)
+    group.add_argument(
+        "--plots",
+        action="store_true",
+        help="draw attention, beam search and masks of a validation sentence after every epoch",
+    )
     group.add_argument("--profile", action="store_true", help="profile steps 10 to 15")
     group.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -214,6 +220,16 @@ def _add_evaluate(parser) -> None:
     parser.add_argument("--target", required=True, metavar="FILE", help="their references")
     parser.add_argument("--output", metavar="FILE", help="where to write the translations")
     _add_bleu_tokenize(parser)
+    _add_search(parser)
+
+
+def _add_inspect(parser) -> None:
+    parser.add_argument("run", metavar="RUN", help="what train wrote")
+    parser.add_argument("sentence", metavar="SENTENCE", help="in one argument: quote it")
+    parser.add_argument(
+        "--out", default="inspect.html", metavar="FILE", help="page to write (%(default)s)"
+    )
+    parser.add_argument("--word", metavar="WORD", help="the piece to look at on its own")
     _add_search(parser)
 
 
@@ -267,6 +283,7 @@ _ADD_OPTIONS = {
     "train": _add_train,
     "translate": _add_translate,
     "evaluate": _add_evaluate,
+    "inspect": _add_inspect,
     "average": _add_average,
     "export": _add_export,
 }

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
 from keras_transformer.commands.training_text import say
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.evaluation.scores import score_translations
+from keras_transformer.export.inspection import inspect_translation
 from keras_transformer.export.run_directory import save_run
 from keras_transformer.export.translator import Translator
 from keras_transformer.training.callbacks import (
@@ -27,10 +29,14 @@ from keras_transformer.training.tensorboard import (
     TensorBoardMonitor,
     write_projector,
 )
+from keras_transformer.visualization.figures import new_figure
+from keras_transformer.visualization.monitor import FigureMonitor
 
 CHECKPOINTS, LOGS = "checkpoints", "logs"
 NUM_ATTENTION_PICTURES = 3
 PROFILE_STEPS = 10, 15
+# A model that knows little yet writes without end, and its pictures would be as long.
+LONGEST_PICTURED = 40
 
 
 class Callbacks:
@@ -42,6 +48,7 @@ class Callbacks:
         self.logs = self.out / LOGS
         self.monitor = None if texts.valid is None else self._translation_monitor(texts.valid)
         self.attention = None if texts.valid is None else self._attention_monitor(texts.valid)
+        self.figures = self._figure_monitor(texts.valid) if options.plots else None
         self.tokens = TokensPerSecond(lambda: train.num_target_tokens)
         self.best = KeepBest(self._save)
         self.weights = EpochWeights(self.out / CHECKPOINTS, keep=options.keep)
@@ -72,6 +79,7 @@ class Callbacks:
             average,
             self.monitor,
             self.attention,
+            self.figures,
             self.best,
             self.weights,
             average and average.restore,
@@ -127,6 +135,27 @@ class Callbacks:
         ]
         pairs = [tuple(ids[:1] for ids in pair) for pair in pairs]
         return AttentionMonitor(self.model.cross_attention_weights, pairs, self.logs)
+
+    def _figure_monitor(self, valid):
+        if valid is None:
+            raise ValueError(
+                "--plots needs a sentence to draw; name text with --valid-source and "
+                "--valid-target."
+            )
+        new_figure(1, 1)  # fails without matplotlib
+        longest = {"max_source_length": LONGEST_PICTURED, "max_length": LONGEST_PICTURED}
+        translator = Translator(self.model, self.tokenizer, **longest)
+
+        def draw():
+            inspection = inspect_translation(translator, valid.sources[0])
+            return _tags(sentence_figures(inspection, shown_word(inspection)))
+
+        return FigureMonitor(self.logs, draw, at_start=lambda: _tags(model_figures(self.model)))
+
+
+def _tags(figures) -> dict:
+    """The figures by names that TensorBoard groups."""
+    return {f"pictures/{name}": figure for name, figure in figures.items()}
 
 
 def _settings(options) -> dict:

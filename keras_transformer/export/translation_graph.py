@@ -9,6 +9,7 @@ from keras_transformer.data.special_tokens import (
     START_ID,
     UNK_ID,
 )
+from keras_transformer.decoding.beam_history import beam_history
 from keras_transformer.decoding.beam_search import beam_search
 from keras_transformer.decoding.constraints import no_repeat_ngram
 from keras_transformer.decoding.coverage_penalty import coverage_penalty
@@ -134,41 +135,64 @@ class TranslationGraph:
 
     def _search_batch(self, source_ids, search, num_hypotheses, **options):
         """One batch, as it is; its `SearchResult`."""
-        settings, model = self.settings, self.model
-        beam_size = settings.beam_size if search == "beam" else 1
-        ngram = settings.no_repeat_ngram
         arguments = {
+            **self._arguments(source_ids, search, no_room(source_ids)),
+            "max_length": tf.reduce_max(options["max_lengths"]),
+            "resize_cache": self.model.resize_cache,
+            **options,
+        }
+        if search != "beam":
+            choose = self.settings.sampler if search == "sample" else None
+            return greedy_search(**arguments, choose=choose)
+        return beam_search(
+            **arguments, **self._beam_arguments(search), num_hypotheses=num_hypotheses
+        )
+
+    def beam_history(self, source_ids, search="beam"):
+        """All that the search for one sentence, (1, S), considers: `decoding.beam_history`.
+
+        It returns all hypotheses of the beam; with "greedy" that is one.
+        """
+        limit = int(self._limits(tf.shape(source_ids)[1:], None, None)[0])
+        beam = self._beam_arguments(search)
+        return beam_history(
+            **self._arguments(source_ids, search, limit),
+            **beam,
+            max_length=limit,
+            num_hypotheses=beam["beam_size"],
+        )
+
+    def _arguments(self, source_ids, search, room):
+        """What every search is given; the cache has room for `room` tokens."""
+        settings, model = self.settings, self.model
+        ngram = settings.no_repeat_ngram
+        return {
             "step_fn": model.decode_step,
             "start_ids": tf.fill([tf.shape(source_ids)[0]], START_ID),
             "cache": model.init_cache(
                 source_ids,
-                max_length=no_room(source_ids),
-                beam_size=beam_size,
+                max_length=room,
+                beam_size=self._beam_size(search),
                 weights=self.weights,
                 track_coverage=settings.coverage_penalty > 0 and search == "beam",
             ),
             "end_id": END_ID,
-            "max_length": tf.reduce_max(options["max_lengths"]),
             "length_penalty": settings.length_penalty,
             "suppress_ids": self._never_chosen(),
             "min_length": settings.min_length,
             "constraints": [no_repeat_ngram(ngram)] if ngram else [],
-            "resize_cache": model.resize_cache,
-            **options,
         }
-        if search != "beam":
-            choose = settings.sampler if search == "sample" else None
-            return greedy_search(**arguments, choose=choose)
-        bonus_fn = None
-        if settings.coverage_penalty:
-            bonus_fn = self._coverage_bonus
-        return beam_search(
-            **arguments,
-            beam_size=beam_size,
-            num_hypotheses=num_hypotheses,
-            bonus_fn=bonus_fn,
-            reorder_cache=model.reorder_cache,
-        )
+
+    def _beam_arguments(self, search):
+        has_bonus = self.settings.coverage_penalty > 0 and search == "beam"
+        return {
+            "beam_size": self._beam_size(search),
+            "bonus_fn": self._coverage_bonus if has_bonus else None,
+            "reorder_cache": self.model.reorder_cache,
+        }
+
+    def _beam_size(self, search):
+        return self.settings.beam_size if search == "beam" else 1
 
     def _coverage_bonus(self, cache):
         mask = cache["source_padding_mask"]

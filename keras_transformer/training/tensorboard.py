@@ -147,6 +147,33 @@ def write_projector(log_dir, embeddings, pieces) -> None:
     )
 
 
+def read_curve(log_dir, name: str):
+    """What a `TensorBoardMonitor` wrote under a name, such as `step_learning_rate`.
+
+    Args:
+        log_dir: its folder `train` or `validation`.
+        name: of the curve.
+
+    Returns:
+        Arrays of steps and of values, in rising order of the steps; None if there is no such curve.
+    """
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util import tensor_util
+
+    if not Path(log_dir).is_dir():
+        return None
+    accumulator = EventAccumulator(str(log_dir), size_guidance={"tensors": 0})  # 0: all of them
+    accumulator.Reload()
+    if name not in accumulator.Tags()["tensors"]:
+        return None
+    curve = {
+        event.step: float(tensor_util.make_ndarray(event.tensor_proto))
+        for event in accumulator.Tensors(name)
+    }
+    steps = np.array(sorted(curve))
+    return steps, np.array([curve[step] for step in steps])
+
+
 def _profiler():
     import tensorflow as tf
 

@@ -65,7 +65,7 @@ def test_help_is_immediate_and_names_every_command():
         )
         times.append(time.perf_counter() - start)
     assert result.returncode == 0
-    for command in ("demo", "train", "translate", "evaluate", "average", "export"):
+    for command in ("demo", "train", "translate", "evaluate", "inspect", "average", "export"):
         assert command in result.stdout
     assert min(times) < 0.3
 

@@ -8,6 +8,7 @@ from keras_transformer import MaskedCrossentropy, Transformer
 from keras_transformer.training.tensorboard import (
     AttentionMonitor,
     TensorBoardMonitor,
+    read_curve,
     weights_image,
     write_projector,
 )
@@ -72,6 +73,18 @@ def test_a_validation_has_the_names_of_training_beside_it(tmp_path):
     fit(make(), [TensorBoardMonitor(tmp_path)], validation_data=((IDS, IDS), IDS))
     assert {"epoch_loss", "epoch_learning_rate"} <= set(events(tmp_path / "train"))
     assert set(events(tmp_path / "validation")) == {"epoch_loss"}
+
+
+def test_a_curve_is_read_back_over_a_resumed_run(tmp_path):
+    model = make()
+    assert read_curve(tmp_path / "train", "step_learning_rate") is None
+    fit(model, [TensorBoardMonitor(tmp_path)])
+    model.optimizer.learning_rate = 0.5
+    fit(model, [TensorBoardMonitor(tmp_path)])
+    steps, rates = read_curve(tmp_path / "train", "step_learning_rate")
+    np.testing.assert_array_equal(steps, [1, 2, 3, 4])
+    np.testing.assert_allclose(rates, [0.01, 0.01, 0.5, 0.5])
+    assert read_curve(tmp_path / "train", "another") is None
 
 
 def test_a_profile_of_the_steps_asked_for_is_written(tmp_path):

@@ -1,0 +1,90 @@
+"""`keras-transformer inspect`: one sentence, and all that a model does with it, as a page."""
+
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.commands.loading import search_options
+from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
+from keras_transformer.commands.training_callbacks import LOGS
+from keras_transformer.export.inspection import check_text, inspect_translation
+from keras_transformer.export.run_directory import load_translator
+from keras_transformer.training.tensorboard import read_curve
+from keras_transformer.visualization.figures import new_figure
+from keras_transformer.visualization.pages import (
+    attention_part,
+    heading,
+    page,
+    picture,
+    pieces_with_notes,
+    table,
+)
+
+# What a reader sees in each picture.
+EXPLANATIONS = {
+    "Attention": "Choose a word on the left: the lines and the shares on the right say what it "
+    "looks at. In the decoder, a word on the left is one that is being written, and it looks at "
+    "the words before it.",
+    "Translation": "Of each piece, the probability that the model gave it after the pieces before "
+    "it.",
+    "Hypotheses": "All that the search ended with, best first. The score is log P over the length "
+    "penalty.",
+    "Beam": "Each column adds a token; below each piece stands the log-probability of all up to "
+    "it. Dark lines lead to the hypotheses above, a cross is where one died, since others of its "
+    "length were more probable.",
+    "Encoder self-attention": "Rows look, columns are looked at: source pieces at source pieces.",
+    "Decoder self-attention": "Each row is a piece as it is written. It looks at the pieces before "
+    "it, beginning with the start token; what comes later is masked.",
+    "Cross-attention": "Each row is a piece as it is written, and the columns are the source. A "
+    "head that has learnt to align shows a line from top left to bottom right.",
+    "One word": "Each row is a head. The number is the share of what it looks at most.",
+    "Masks": "As the layers see them, with two positions of padding as in a batch beside a longer "
+    "sentence. Blue: may look; white: may not.",
+    "Positions": "What is added to the embedding of a word for its place. Each pair of columns is "
+    "a sine and a cosine; the waves grow longer from left to right.",
+    "Similarity of positions": "Near positions are alike, and how alike depends on the distance "
+    "alone.",
+    "Schedule": "The paper's learning rate at this model's width, with half, once and twice the "
+    "warm-up; dashed, what this run has logged.",
+}
+
+
+def run(options) -> None:
+    """Translates the sentence and writes the page."""
+    out = Path(options.out)
+    check_text(options.sentence)
+    check_out(out)
+    new_figure(1, 1)  # before the model is loaded: fails without matplotlib
+    translator = load_translator(options.run, **search_options(options))
+    inspection = inspect_translation(translator, options.sentence)
+    shown = shown_word(inspection, options.word)
+    measured = read_curve(Path(options.run) / LOGS / "train", "step_learning_rate")
+    figures = sentence_figures(inspection, shown) | model_figures(translator.model, measured)
+    attention = attention_part(inspection.maps(), shown)
+    parts = [heading("Attention", EXPLANATIONS["Attention"]), attention]
+    parts += translation_parts(inspection)
+    for name, figure in figures.items():
+        parts += [heading(name, EXPLANATIONS[name]), picture(figure, EXPLANATIONS[name])]
+    out.write_text(page(f"{options.sentence} → {inspection.texts[0]}", parts), "utf-8")
+    print(out)
+
+
+def check_out(out: Path) -> None:
+    if out.is_dir():
+        raise ValueError(
+            f"--out {out} is a directory; name a file, such as {out / 'inspect.html'}."
+        )
+    if not out.parent.is_dir():
+        raise ValueError(f"--out {out}: there is no directory {out.parent}; make it first.")
+
+
+def translation_parts(inspection) -> list[str]:
+    """The HTML of the best translation, piece by piece, and of all hypotheses."""
+    percents = [f"{probability:.1%}" for probability in np.exp(inspection.log_probs)]
+    hypotheses = zip(inspection.texts, inspection.scores, strict=True)
+    return [
+        heading("Translation", EXPLANATIONS["Translation"]),
+        pieces_with_notes(inspection.target_pieces, percents),
+        heading("Hypotheses", EXPLANATIONS["Hypotheses"]),
+        table(["rank", "score", "text"], [(i, s, t) for i, (t, s) in enumerate(hypotheses, 1)]),
+    ]

@@ -1,0 +1,109 @@
+"""The pictures of a translator, by name: of one sentence, and of the model itself."""
+
+import keras
+import numpy as np
+
+from keras_transformer.data.tokenizer import SPACE_SYMBOL
+from keras_transformer.training.schedules import TransformerSchedule
+from keras_transformer.visualization.attention import attention_maps, word_attention
+from keras_transformer.visualization.beam import beam_tree
+from keras_transformer.visualization.masks import mask_maps
+from keras_transformer.visualization.positions import position_map, position_similarity
+from keras_transformer.visualization.schedule import learning_rates
+
+# A sentence alone has no padding, which is what half of the masks are for.
+NUM_PADDED, NUM_POSITIONS = 2, 100
+PAPER_WARMUP = 4000
+ENCODER, DECODER = "Encoder self-attention", "Decoder self-attention"
+
+
+def sentence_figures(inspection, shown) -> dict:
+    """What a model does with one sentence.
+
+    Args:
+        inspection: an `Inspection`.
+        shown: the name of a map and the index of one of its queries, looked at on its own.
+    """
+    maps = inspection.maps()
+    name, word = shown
+    return {
+        "Beam": beam_tree(inspection.history, inspection.history_pieces),
+        **{name: attention_maps(*arguments, title=name) for name, arguments in maps.items()},
+        "One word": word_attention(*maps[name], word),
+        "Masks": padded_mask_maps(inspection),
+    }
+
+
+def padded_mask_maps(inspection):
+    """The masks of a sentence in a batch with a longer one."""
+    ids = (np.pad(ids, (0, NUM_PADDED)) for ids in (inspection.source_ids, inspection.read_ids))
+    padding = ["<pad>"] * NUM_PADDED
+    return mask_maps(*ids, inspection.source_pieces + padding, inspection.read_pieces + padding)
+
+
+def model_figures(model, measured=None) -> dict:
+    """What does not depend on a sentence: positions, and the learning rate of this width.
+
+    Args:
+        model: a `Transformer`.
+        measured: steps and rates of its training, from `read_curve`, or None.
+    """
+    positions = keras.ops.convert_to_numpy(model.source_embedding.positions(NUM_POSITIONS))
+    d_model = positions.shape[1]
+    peak, num_steps = PAPER_WARMUP, 5 * PAPER_WARMUP
+    if measured is not None:
+        steps, rates = measured
+        peak, num_steps = int(steps[np.argmax(rates)]), int(max(steps))
+    schedules = {
+        f"d_model {d_model}, warm-up {warmup:,}": TransformerSchedule(d_model, warmup)
+        for warmup in sorted({max(1, peak // 2), max(1, peak), max(1, 2 * peak)})
+    }
+    return {
+        "Positions": position_map(positions),
+        "Similarity of positions": position_similarity(positions),
+        "Schedule": learning_rates(schedules, max(2, num_steps), measured=measured),
+    }
+
+
+def shown_word(inspection, word=None):
+    """The name of a map and the index of the query with which `word` begins.
+
+    By default the source word whose heads look at the most different pieces.
+
+    Raises:
+        ValueError: if neither the sentence nor its translation has that word.
+    """
+    maps = inspection.maps()
+    if word is None:
+        weights, pieces, _ = maps[ENCODER]
+        favorites = weights.argmax(axis=-1).reshape(-1, weights.shape[2])  # (N * H, S)
+        most_varied = max(whole_words(pieces), key=lambda i: len(set(favorites[:, i])))
+        return ENCODER, most_varied
+    for name in (ENCODER, DECODER):
+        place = find_word(maps[name][1], word)
+        if place is not None:
+            return name, place
+    raise ValueError(
+        f"--word {word} is neither in the sentence nor in its translation; their pieces are "
+        f"{' '.join(inspection.source_pieces + inspection.target_pieces)}."
+    )
+
+
+def find_word(pieces, word: str):
+    """The index of the piece `word`, else of the first piece of a word that begins so, or None."""
+    spelled = [piece.removeprefix(SPACE_SYMBOL) for piece in pieces]
+    if word in spelled:
+        return spelled.index(word)
+    for start, piece in enumerate(pieces):
+        starts_a_word = start == 0 or piece.startswith(SPACE_SYMBOL)
+        if starts_a_word and "".join(spelled[start:]).startswith(word):
+            return start
+    return None
+
+
+def whole_words(pieces) -> list[int]:
+    """Which pieces are words by themselves; all of them if none is."""
+    starts = [i == 0 or piece.startswith(SPACE_SYMBOL) for i, piece in enumerate(pieces[:-1])]
+    starts.append(True)  # the end token
+    words = [i for i in range(len(pieces) - 1) if starts[i] and starts[i + 1]]
+    return words or list(range(len(pieces)))
