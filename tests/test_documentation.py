@@ -40,7 +40,8 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_pages_name_exist(page):
-    folders = "data|layers|models|training|decoding|evaluation|export|commands|tests|examples"
+    folders = "data|layers|models|training|decoding|evaluation|visualization|export|commands"
+    folders += "|tests|examples"
     for name in re.findall(rf"`((?:{folders})/\w+\.py)`", page.read_text("utf-8")):
         roots = (ROOT / "keras_transformer", ROOT)
         assert any((root / name).is_file() for root in roots), name
@@ -73,6 +74,19 @@ def test_the_code_of_the_training_page_runs(sentences, tokenizer, tmp_path, monk
     names = {"sources": sentences[0], "targets": sentences[1], "tokenizer": tokenizer}
     exec(compile(block, "training.md", "exec"), names)
     assert len(names["checkpoint"].history) == 2
+
+
+def test_the_code_of_the_page_of_pictures_runs(trained, tokenizer, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib", reason="needs the extra [plots]")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/visualization.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
+    names = {"model": trained, "tokenizer": tokenizer}
+    for block in blocks:
+        exec(compile(block, "visualization.md", "exec"), names)
+    assert len(blocks) > 9
+    assert "zwei große Katzen schlafen heute hier" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"attention.html", "cross.png"}
 
 
 def test_every_option_of_the_training_page_exists():

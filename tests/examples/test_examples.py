@@ -1,12 +1,15 @@
-"""Both examples run as a reader of the README would run them."""
+"""The examples run as a reader of the README would run them."""
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from keras_transformer.export.run_directory import save_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -48,3 +51,16 @@ def test_translation_example_needs_tensorflow_only(exported):
 def test_translation_example_without_a_model_says_how(exported):
     result = python(EXAMPLES / "translate.py")
     assert result.returncode == 1 and "< input.txt" in result.stderr
+
+
+def test_pictures_are_drawn_from_a_run(trained, tokenizer, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="needs the extra [plots]")
+    save_run(trained, tokenizer, tmp_path / "run")
+    options = ["--run", str(tmp_path / "run"), "--sentence", "a cat sleeps", "--word", "Katz"]
+    monkeypatch.setattr("sys.argv", ["pictures.py", *options, "--out", str(tmp_path / "out")])
+    runpy.run_path(str(EXAMPLES / "pictures.py"), run_name="__main__")
+    documented = EXAMPLES.parent / "docs" / "images"
+    for path in (tmp_path / "out").iterdir():
+        assert (documented / path.name).is_file()
+    assert len(list((tmp_path / "out").glob("*.png"))) == 9
+    assert "\\u2581Katz" in (tmp_path / "out" / "attention.html").read_text("utf-8")
