@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-# "Where nothing is" is white, so that a picture prints well and zeros do not shout.
+# White is 0, so that a picture prints well and shows at once where something is.
 WEIGHTS_COLORS, SIGNED_COLORS = "Blues", "RdBu_r"
 INK, ACCENT, FAINT = "#1f2933", "#b3261e", "#667080"
 
