@@ -1,5 +1,7 @@
 """The examples run as a reader of the README would run them."""
 
+import contextlib
+import io
 import os
 import re
 import runpy
@@ -9,18 +11,29 @@ from pathlib import Path
 
 import pytest
 
+from keras_transformer import presets
 from keras_transformer.export.run_directory import save_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+def run(monkeypatch, example, **options):
+    """Runs an example in this process: importing TensorFlow takes longer than most."""
+    words = [w for name, value in options.items() for w in (f"--{name}", str(value))]
+    monkeypatch.setattr("sys.argv", [example, *words])
+    return runpy.run_path(str(EXAMPLES / example), run_name="__main__")
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    out = tmp_path_factory.mktemp("example")
-    arguments = ["--num-pairs", "300", "--vocab-size", "400", "--epochs", "1", "--out", str(out)]
-    result = python(EXAMPLES / "train_translation.py", *arguments)
-    assert result.returncode == 0, result.stderr[-2000:]
-    return re.search(r"^exported to (.+)$", result.stdout, re.MULTILINE).group(1)
+    """Where the example of training exported its translator, a smaller one than a reader's."""
+    size = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
+    out, output = tmp_path_factory.mktemp("example"), io.StringIO()
+    options = {"num-pairs": 300, "vocab-size": 400, "epochs": 1, "out": out}
+    with pytest.MonkeyPatch.context() as monkeypatch, contextlib.redirect_stdout(output):
+        monkeypatch.setattr(presets, "TINY", size)
+        run(monkeypatch, "train_translation.py", **options)
+    return re.search(r"^exported to (.+)$", output.getvalue(), re.MULTILINE).group(1)
 
 
 def python(*arguments, text=""):
@@ -56,9 +69,8 @@ def test_translation_example_without_a_model_says_how(exported):
 def test_pictures_are_drawn_from_a_run(trained, tokenizer, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="needs the extra [plots]")
     save_run(trained, tokenizer, tmp_path / "run")
-    options = ["--run", str(tmp_path / "run"), "--sentence", "a cat sleeps", "--word", "Katz"]
-    monkeypatch.setattr("sys.argv", ["pictures.py", *options, "--out", str(tmp_path / "out")])
-    runpy.run_path(str(EXAMPLES / "pictures.py"), run_name="__main__")
+    options = {"run": tmp_path / "run", "sentence": "a cat sleeps", "word": "Katz"}
+    run(monkeypatch, "pictures.py", **options, out=tmp_path / "out")
     documented = EXAMPLES.parent / "docs" / "images"
     for path in (tmp_path / "out").iterdir():
         assert (documented / path.name).is_file()

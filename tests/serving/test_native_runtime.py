@@ -141,15 +141,12 @@ def assert_same_as_in_python(run_native, translator, path, texts):
     return native
 
 
-def test_sentences_are_translated_as_in_python(exported, run_native, sentences):
-    texts = [source.encode() for source in sentences[0]]
+def test_texts_are_translated_as_in_python(exported, run_native, sentences):
+    texts = [source.encode() for source in sentences[0]] + NASTY_TEXTS
     native = assert_same_as_in_python(run_native, *exported, texts)
-    assert [translation.decode() for translation in native["translation"]] == sentences[1]
-
-
-def test_nasty_texts_are_translated_as_in_python(exported, run_native):
-    native = assert_same_as_in_python(run_native, *exported, NASTY_TEXTS)
-    assert native["translation"][:2].tolist() == [b"", b""]
+    translations = [translation.decode() for translation in native["translation"]]
+    assert translations[: len(sentences[1])] == sentences[1]
+    assert translations[len(sentences[1]) :][:2] == ["", ""]
     assert np.isfinite(native["score"]).all()
 
 
@@ -158,8 +155,7 @@ def test_an_empty_batch_gives_empty_outputs(exported, run_native):
     assert native["translation"].shape == native["score"].shape == (0,)
 
 
-@pytest.mark.parametrize("search", ["greedy", "beam"])
-def test_an_untrained_model_runs(search, run_native, tokenizer, sentences, randomize, tmp_path):
+def test_an_untrained_model_runs(run_native, tokenizer, sentences, randomize, tmp_path):
     model = Transformer(
         num_layers=1,
         d_model=16,
@@ -168,9 +164,7 @@ def test_an_untrained_model_runs(search, run_native, tokenizer, sentences, rando
         source_vocab_size=tokenizer.vocab_size,
         max_length=64,
     )
-    translator = Translator(
-        randomize(model), tokenizer, search=search, max_source_length=16, max_length=24
-    )
+    translator = Translator(randomize(model), tokenizer, max_source_length=16, max_length=24)
     path = translator.export(tmp_path / "untrained", signatures=())
     texts = [source.encode() for source in sentences[0]] + NASTY_TEXTS
     native = assert_same_as_in_python(run_native, translator, path, texts)
