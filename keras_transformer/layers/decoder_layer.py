@@ -1,10 +1,14 @@
-"""One layer of the decoder: right half of the paper's figure 1."""
+"""One layer of the decoder: right half of the paper's figure 1, or that of a language model."""
 
 import keras
 from keras import ops
 
 from keras_transformer.layers.checks import check_rate
-from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.feed_forward import (
+    FeedForward,
+    get_activation,
+    serialize_activation,
+)
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 
@@ -13,7 +17,8 @@ from keras_transformer.layers.residual import Residual
 class DecoderLayer(keras.layers.Layer):
     """Causal self-attention, attention to the encoder's output, then a feed-forward network.
 
-    "Attention Is All You Need", section 3.1; each sub-layer stands in a `Residual`.
+    "Attention Is All You Need", section 3.1; each sub-layer stands in a `Residual`. Without
+    cross-attention it is the layer of a language model, which has no encoder.
 
     Args:
         d_model: D, the width; a multiple of `num_heads`.
@@ -22,18 +27,24 @@ class DecoderLayer(keras.layers.Layer):
         dropout: rate applied to the output of each sub-layer.
         attention_dropout: rate applied to the attention weights.
         feed_forward_dropout: rate applied inside the feed-forward network.
-        activation: activation of the feed-forward network.
+        activation: activation of the feed-forward network; see `FeedForward`.
         norm_first: pre-norm instead of post-norm.
+        norm: "layer_norm" or "rms_norm".
+        rotary: whether positions turn queries and keys of self-attention; see `rotate`.
+        cross_attention: whether there is an encoder to attend to.
 
     Call arguments:
         x: tensor (B, T, D).
-        encoder_output: tensor (B, S, D); None with `cache`, which already holds its projections.
+        encoder_output: tensor (B, S, D); None with `cache`, which already holds its projections,
+            and without cross-attention.
         padding_mask: boolean (B, T), True at real target tokens.
         source_padding_mask: boolean (B, S), True at real source tokens.
         attention_mask: boolean, broadcastable to (B, T, L), replaces the causal mask: which cached
             keys each query may attend to.
         cache: a dict from `init_cache` or the last call.
         position: with `cache`, the index of the first query among the cached keys.
+        positions: integers (T,) or (B, T), the places in the sequence by which `rotary` turns
+            queries and keys; from `position` on by default.
         query_weights: with `cache`, the cross-attention's `query_weights`, to use instead of
             cutting them out anew.
         return_attention_scores: whether the attention weights are returned, too.
@@ -41,7 +52,8 @@ class DecoderLayer(keras.layers.Layer):
 
     Returns:
         Tensor (B, T, D). With `return_attention_scores` followed by a dict of the weights "self"
-        (B, H, T, T) and "cross" (B, H, T, S); with `cache` followed by the new cache.
+        (B, H, T, T) and, with cross-attention, "cross" (B, H, T, S); with `cache` followed by the
+        new cache.
 
     Raises:
         ValueError: for a width, a number of heads or a rate out of range.
@@ -63,6 +75,9 @@ class DecoderLayer(keras.layers.Layer):
         feed_forward_dropout=0.0,
         activation="relu",
         norm_first=False,
+        norm="layer_norm",
+        rotary=False,
+        cross_attention=True,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # else every call would cast the whole cache
@@ -72,15 +87,22 @@ class DecoderLayer(keras.layers.Layer):
         self.dropout = dropout
         self.attention_dropout = check_rate("attention_dropout", attention_dropout)
         self.feed_forward_dropout = check_rate("feed_forward_dropout", feed_forward_dropout)
-        self.activation = keras.activations.get(activation)
+        self.activation = get_activation(activation)
         self.norm_first = norm_first
         policy = self.dtype_policy
-        self.self_attention, self.cross_attention = (
-            MultiHeadAttention(
-                d_model, num_heads, dropout=attention_dropout, name=name, dtype=policy
-            )
-            for name in ("self_attention", "cross_attention")
+        self.self_attention = MultiHeadAttention(
+            d_model,
+            num_heads,
+            dropout=attention_dropout,
+            rotary=rotary,
+            name="self_attention",
+            dtype=policy,
         )
+        self.cross_attention = None
+        if cross_attention:
+            self.cross_attention = MultiHeadAttention(
+                d_model, num_heads, dropout=attention_dropout, name="cross_attention", dtype=policy
+            )
         self.feed_forward = FeedForward(
             d_model,
             d_ff,
@@ -89,17 +111,21 @@ class DecoderLayer(keras.layers.Layer):
             name="feed_forward",
             dtype=policy,
         )
-        self.self_attention_residual, self.cross_attention_residual, self.feed_forward_residual = (
-            Residual(dropout, norm_first, name=f"{name}_residual", dtype=policy)
-            for name in ("self_attention", "cross_attention", "feed_forward")
-        )
+
+        def residual(name):
+            return Residual(dropout, norm_first, norm, name=f"{name}_residual", dtype=policy)
+
+        self.self_attention_residual = residual("self_attention")
+        self.cross_attention_residual = residual("cross_attention") if cross_attention else None
+        self.feed_forward_residual = residual("feed_forward")
 
     def build(self, x_shape, encoder_output_shape=None):
         self.self_attention.build(x_shape)
-        self.cross_attention.build(x_shape, encoder_output_shape)
+        if self.cross_attention is not None:
+            self.cross_attention.build(x_shape, encoder_output_shape)
+            self.cross_attention_residual.build(x_shape)
         self.feed_forward.build(x_shape)
         self.self_attention_residual.build(x_shape)
-        self.cross_attention_residual.build(x_shape)
         self.feed_forward_residual.build(x_shape)
 
     def call(
@@ -112,53 +138,59 @@ class DecoderLayer(keras.layers.Layer):
         attention_mask=None,
         cache=None,
         position=None,
+        positions=None,
         query_weights=None,
         return_attention_scores=False,
         training=None,
     ):
         x = ops.cast(x, self.compute_dtype)
-        self_cache, cross_cache = (cache["self"], cache["cross"]) if cache else (None, None)
         y, self_scores, *self_cache = self.self_attention(
             self.self_attention_residual.prepare(x),
             attention_mask=padding_mask if attention_mask is None else attention_mask,
             use_causal_mask=attention_mask is None,
-            cache=self_cache,
+            cache=cache and cache["self"],
             position=position,
+            positions=positions,
             return_attention_scores=True,
             training=training,
         )
         x = self.self_attention_residual(x, y, training=training)  # (B, T, D)
-        y, cross_scores, *cross_cache = self.cross_attention(
-            self.cross_attention_residual.prepare(x),
-            encoder_output,
-            attention_mask=source_padding_mask,
-            cache=cross_cache,
-            query_weights=query_weights,
-            return_attention_scores=True,
-            training=training,
-        )
-        x = self.cross_attention_residual(x, y, training=training)  # (B, T, D)
+        scores, new_cache = {"self": self_scores}, {"self": self_cache[0]} if cache else None
+        if self.cross_attention is not None:
+            y, cross_scores, *cross_cache = self.cross_attention(
+                self.cross_attention_residual.prepare(x),
+                encoder_output,
+                attention_mask=source_padding_mask,
+                cache=cache and cache["cross"],
+                query_weights=query_weights,
+                return_attention_scores=True,
+                training=training,
+            )
+            x = self.cross_attention_residual(x, y, training=training)  # (B, T, D)
+            scores["cross"] = cross_scores
+            if cache:
+                new_cache["cross"] = cross_cache[0]
         y = self.feed_forward(self.feed_forward_residual.prepare(x), training=training)
         x = self.feed_forward_residual(x, y, training=training)  # (B, T, D)
-        extras = [{"self": self_scores, "cross": cross_scores}] if return_attention_scores else []
-        extras += [{"self": self_cache[0], "cross": cross_cache[0]}] if cache else []
+        extras = ([scores] if return_attention_scores else []) + ([new_cache] if cache else [])
         return (x, *extras) if extras else x
 
     def init_cache(self, encoder_output, batch_size, length):
         """Room for `length` target keys, and the projections of the encoder's output.
 
         Args:
-            encoder_output: tensor (B, S, D).
+            encoder_output: tensor (B, S, D); None without cross-attention.
             batch_size: B.
             length: L, the number of target keys.
 
         Returns:
-            A dict: "self" a pair (B, H, L, D/H), "cross" a pair (B, H, S, D/H).
+            A dict: "self" a pair (B, H, L, D/H), and, with cross-attention, "cross" a pair
+            (B, H, S, D/H).
         """
-        return {
-            "self": self.self_attention.init_cache(batch_size, length),
-            "cross": self.cross_attention.compute_cache(encoder_output),
-        }
+        cache = {"self": self.self_attention.init_cache(batch_size, length)}
+        if self.cross_attention is not None:
+            cache["cross"] = self.cross_attention.compute_cache(encoder_output)
+        return cache
 
     def compute_output_shape(self, x_shape, encoder_output_shape=None):
         return tuple(x_shape)
@@ -172,6 +204,9 @@ class DecoderLayer(keras.layers.Layer):
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "feed_forward_dropout": self.feed_forward_dropout,
-            "activation": keras.activations.serialize(self.activation),
+            "activation": serialize_activation(self.activation),
             "norm_first": self.norm_first,
+            "norm": self.self_attention_residual.norm_type,
+            "rotary": self.self_attention.rotary,
+            "cross_attention": self.cross_attention is not None,
         }

@@ -3,7 +3,11 @@
 import keras
 
 from keras_transformer.layers.checks import check_rate
-from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.feed_forward import (
+    FeedForward,
+    get_activation,
+    serialize_activation,
+)
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 
@@ -22,8 +26,10 @@ class EncoderLayer(keras.layers.Layer):
         dropout: rate applied to the output of each sub-layer.
         attention_dropout: rate applied to the attention weights.
         feed_forward_dropout: rate applied inside the feed-forward network.
-        activation: activation of the feed-forward network.
+        activation: activation of the feed-forward network; see `FeedForward`.
         norm_first: pre-norm instead of post-norm.
+        norm: "layer_norm" or "rms_norm".
+        rotary: whether positions turn queries and keys; see `rotate`.
 
     Call arguments:
         x: tensor (B, S, D).
@@ -53,6 +59,8 @@ class EncoderLayer(keras.layers.Layer):
         feed_forward_dropout=0.0,
         activation="relu",
         norm_first=False,
+        norm="layer_norm",
+        rotary=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -62,14 +70,19 @@ class EncoderLayer(keras.layers.Layer):
         self.dropout = dropout
         self.attention_dropout = check_rate("attention_dropout", attention_dropout)
         self.feed_forward_dropout = check_rate("feed_forward_dropout", feed_forward_dropout)
-        self.activation = keras.activations.get(activation)
+        self.activation = get_activation(activation)
         self.norm_first = norm_first
         policy = self.dtype_policy
         self.self_attention = MultiHeadAttention(
-            d_model, num_heads, dropout=attention_dropout, name="self_attention", dtype=policy
+            d_model,
+            num_heads,
+            dropout=attention_dropout,
+            rotary=rotary,
+            name="self_attention",
+            dtype=policy,
         )
         self.self_attention_residual = Residual(
-            dropout, norm_first, name="self_attention_residual", dtype=policy
+            dropout, norm_first, norm, name="self_attention_residual", dtype=policy
         )
         self.feed_forward = FeedForward(
             d_model,
@@ -80,7 +93,7 @@ class EncoderLayer(keras.layers.Layer):
             dtype=policy,
         )
         self.feed_forward_residual = Residual(
-            dropout, norm_first, name="feed_forward_residual", dtype=policy
+            dropout, norm_first, norm, name="feed_forward_residual", dtype=policy
         )
 
     def build(self, x_shape):
@@ -113,6 +126,8 @@ class EncoderLayer(keras.layers.Layer):
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "feed_forward_dropout": self.feed_forward_dropout,
-            "activation": keras.activations.serialize(self.activation),
+            "activation": serialize_activation(self.activation),
             "norm_first": self.norm_first,
+            "norm": self.self_attention_residual.norm_type,
+            "rotary": self.self_attention.rotary,
         }

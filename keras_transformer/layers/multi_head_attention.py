@@ -12,6 +12,7 @@ from keras_transformer.layers.decoding_step import (
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.linear import Linear, linear
 from keras_transformer.layers.masks import causal_mask, combine_masks
+from keras_transformer.layers.rotary import rotate
 
 # Large enough to vanish in a softmax, finite so that a row of nothing but masked keys stays so.
 MASKED_SCORE = -1e9
@@ -89,10 +90,15 @@ class MultiHeadAttention(keras.layers.Layer):
     Every head is `d_model / num_heads` wide, so the cost is that of one full-width head. The
     three input projections are one matrix, a single product in self-attention.
 
+    With `rotary`, self-attention sees how far apart two tokens are: queries and keys are turned by
+    their positions, the keys before they are cached.
+
     Args:
         d_model: D, the width of inputs and output; a multiple of `num_heads`.
         num_heads: H.
         dropout: rate applied to the attention weights.
+        rotary: whether positions turn queries and keys; see `rotate`. D/H is then even, and
+            `value` and `key` are those of the query.
 
     Call arguments:
         query: tensor (B, T, D).
@@ -105,6 +111,8 @@ class MultiHeadAttention(keras.layers.Layer):
             `position`, and the mask must hide what is not yet written; `use_causal_mask` does.
             Without `position`, the queries attend to the cache as it is.
         position: the index of the first query among the cached keys.
+        positions: integers (T,) or (B, T), the places in the sequence by which `rotary` turns
+            queries and keys; from `position`, or 0, on by default.
         query_weights: with such a cache, what `query_weights` returns, to use instead of cutting
             it out anew.
         return_attention_scores: whether the weights are returned, too.
@@ -115,7 +123,8 @@ class MultiHeadAttention(keras.layers.Layer):
         float32; with `cache` followed by the new cache.
 
     Raises:
-        ValueError: if `d_model` is not a multiple of `num_heads`, or the rate outside [0, 1).
+        ValueError: if `d_model` is not a multiple of `num_heads`, the rate outside [0, 1), or
+            `rotary` is asked of heads of odd width or of cross-attention.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -123,13 +132,19 @@ class MultiHeadAttention(keras.layers.Layer):
         (1, 3, 8)
     """
 
-    def __init__(self, d_model, num_heads, *, dropout=0.0, **kwargs):
+    def __init__(self, d_model, num_heads, *, dropout=0.0, rotary=False, **kwargs):
         super().__init__(**kwargs)
         check_heads(d_model, num_heads)
         self.d_model = d_model
         self.num_heads = num_heads
         self.head_dim = d_model // num_heads
         self.dropout = check_rate("dropout", dropout)
+        self.rotary = rotary
+        if rotary and self.head_dim % 2:
+            raise ValueError(
+                f"rotary turns pairs of numbers, but d_model={d_model} and num_heads={num_heads} "
+                f"make heads of width {self.head_dim}; choose them so that it is even."
+            )
         # A layer without weights has no path, by which a `DTypePolicyMap` would find its dtype.
         self.dropout_layer = Dropout(dropout, autocast=False, dtype=self.dtype_policy)
         self.output_projection = Linear(d_model, name="output_projection", dtype=self.dtype_policy)
@@ -159,23 +174,33 @@ class MultiHeadAttention(keras.layers.Layer):
         use_causal_mask=False,
         cache=None,
         position=None,
+        positions=None,
         query_weights=None,
         return_attention_scores=False,
         training=None,
     ):
         is_step = cache is not None
+        is_cross = value is not None or key is not None or (is_step and position is None)
+        if self.rotary and is_cross:
+            raise ValueError(
+                "rotary attention is self-attention: call it without value and key, and with the "
+                "position of a cache; for another use leave out rotary."
+            )
         if is_step and position is None:
             kernel, bias = query_weights or self.query_weights()
             query = linear(ops.cast(query, self.compute_dtype), kernel, bias)  # (B, T, D)
             (query,), (key, value) = split_heads_of_step(query, 1, self.num_heads), cache[:2]
         else:
             query, key, value = self._project_all(query, value, key, is_step)  # (B, H, T|S, D/H)
+        start = 0 if position is None else position  # not `or`: it may be a symbolic tensor
+        if self.rotary:
+            positions = ops.arange(ops.shape(query)[2]) + start if positions is None else positions
+            query, key = rotate(query, positions), rotate(key, positions)  # (B, H, T, D/H)
         if is_step and position is not None:
             cache = write_cache(cache, key, value, position)
             key, value = cache[:2]  # (B, H, L, D/H)
         if use_causal_mask:
             lengths = ops.shape(query)[2], ops.shape(key)[2]
-            start = 0 if position is None else position  # not `or`: it may be a symbolic tensor
             attention_mask = combine_masks(attention_mask, causal_mask(*lengths, start))
         else:
             attention_mask = combine_masks(attention_mask)
@@ -239,6 +264,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "d_model": self.d_model,
             "num_heads": self.num_heads,
             "dropout": self.dropout,
+            "rotary": self.rotary,
         }
 
 

@@ -48,10 +48,12 @@ class PositionalEmbedding(keras.layers.Layer):
         dropout: rate applied to the sum.
         max_length: the number of positions tabled; a longer sequence whose length is known when
             the graph is built extends the table.
+        sinusoids: whether positions are added; not where attention is `rotary`, which knows them.
 
     Call arguments:
         ids: integers (B, T) in [0, vocab_size).
         position: the position of the first token, an integer or an integer scalar tensor.
+        positions: integers (B, T), that of each token, where they do not follow each other.
         training: whether dropout is applied.
 
     Returns:
@@ -66,14 +68,17 @@ class PositionalEmbedding(keras.layers.Layer):
         (1, 3, 4)
     """
 
-    def __init__(self, vocab_size, d_model, *, dropout=0.0, max_length=2048, **kwargs):
+    def __init__(
+        self, vocab_size, d_model, *, dropout=0.0, max_length=2048, sinusoids=True, **kwargs
+    ):
         super().__init__(**kwargs)
         self.vocab_size = check_positive_int("vocab_size", vocab_size)
         self.d_model = check_positive_int("d_model", d_model)
         self.dropout = check_rate("dropout", dropout)
         self.max_length = check_positive_int("max_length", max_length)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
-        self.table = sinusoidal_positions(max_length, d_model)
+        self.sinusoids = sinusoids
+        self.table = sinusoidal_positions(max_length, d_model) if sinusoids else None
 
     def build(self, ids_shape=None):
         if self.built:
@@ -86,23 +91,28 @@ class PositionalEmbedding(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, ids, position=0, training=None):
+    def call(self, ids, position=0, positions=None, training=None):
         # `fit` under a MirroredStrategy traces the model with a mean of ids, which is a float.
         ids = ops.cast(ids, "int32")
         embedded = ops.take(self.embeddings, ids, axis=0)  # (B, T, D)
         embedded = ops.cast(embedded, "float32") * self.d_model**0.5
-        summed = embedded + self.positions(ops.shape(ids)[1], position)  # (B, T, D)
-        return self.dropout_layer(ops.cast(summed, self.compute_dtype), training=training)
+        if self.sinusoids and positions is None:
+            embedded = embedded + self.positions(ops.shape(ids)[1], position)  # (B, T, D)
+        elif self.sinusoids:
+            embedded = embedded + ops.take(self._table(ops.shape(ids)[1]), positions, axis=0)
+        return self.dropout_layer(ops.cast(embedded, self.compute_dtype), training=training)
 
     def positions(self, length, position=0):
         """Rows `position` to `position + length` of the sinusoids: (length, D), float32."""
         if isinstance(length, int) and isinstance(position, int):
-            end = position + length
-            table = self.table
-            if end > self.max_length:
-                table = sinusoidal_positions(end, self.d_model)
-            return ops.convert_to_tensor(table[position:end])
+            return ops.convert_to_tensor(self._table(position + length)[position:][:length])
         return ops.take(self.table, ops.arange(length) + position, axis=0)
+
+    def _table(self, length):
+        """The sinusoids of at least `length` positions, where that is a number."""
+        if isinstance(length, int) and length > self.max_length:
+            return sinusoidal_positions(length, self.d_model)
+        return self.table
 
     def logits(self, hidden):
         """Scores of the whole vocabulary by the transposed embedding (paper, section 3.4).
@@ -128,4 +138,5 @@ class PositionalEmbedding(keras.layers.Layer):
             "d_model": self.d_model,
             "dropout": self.dropout,
             "max_length": self.max_length,
+            "sinusoids": self.sinusoids,
         }

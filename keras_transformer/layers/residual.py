@@ -1,10 +1,13 @@
-"""What surrounds every sub-layer: dropout, the residual sum and layer normalization."""
+"""What surrounds every sub-layer: dropout, the residual sum and normalization."""
 
 import keras
 
-from keras_transformer.layers.checks import check_rate
+from keras_transformer.layers.checks import check_choice, check_rate
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.layer_norm import LayerNorm
+from keras_transformer.layers.rms_norm import RMSNorm
+
+NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -19,6 +22,7 @@ class Residual(keras.layers.Layer):
     Args:
         dropout: rate applied to the sub-layer's output.
         norm_first: whether to normalize the sub-layer's input instead of the sum.
+        norm: "layer_norm" or "rms_norm".
 
     Call arguments:
         x: tensor (B, T, D), the sub-layer's input.
@@ -29,7 +33,7 @@ class Residual(keras.layers.Layer):
         Tensor (B, T, D).
 
     Raises:
-        ValueError: if the rate is outside [0, 1).
+        ValueError: if the rate is outside [0, 1), or for another norm.
 
     Example:
         >>> residual, x = Residual(dropout=0.1), np.ones((1, 3, 8))
@@ -37,11 +41,12 @@ class Residual(keras.layers.Layer):
         (1, 3, 8)
     """
 
-    def __init__(self, dropout=0.0, norm_first=False, **kwargs):
+    def __init__(self, dropout=0.0, norm_first=False, norm="layer_norm", **kwargs):
         super().__init__(**kwargs)
         self.dropout = check_rate("dropout", dropout)
         self.norm_first = norm_first
-        self.norm = LayerNorm(epsilon=1e-6, name="norm", dtype=self.dtype_policy)
+        self.norm_type = check_choice("norm", norm, NORMS)
+        self.norm = NORMS[norm](epsilon=1e-6, name="norm", dtype=self.dtype_policy)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape, sublayer_output_shape=None):
@@ -64,4 +69,5 @@ class Residual(keras.layers.Layer):
             **super().get_config(),
             "dropout": self.dropout,
             "norm_first": self.norm_first,
+            "norm": self.norm_type,
         }

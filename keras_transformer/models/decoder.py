@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_transformer.layers.checks import check_positive_int
 from keras_transformer.layers.decoder_layer import DecoderLayer
-from keras_transformer.layers.layer_norm import LayerNorm
+from keras_transformer.layers.residual import NORMS
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -20,17 +20,23 @@ class Decoder(keras.layers.Layer):
         dropout: rate applied to the output of each sub-layer.
         attention_dropout: rate applied to the attention weights.
         feed_forward_dropout: rate applied inside the feed-forward networks.
-        activation: activation of the feed-forward networks.
+        activation: activation of the feed-forward networks; see `FeedForward`.
         norm_first: pre-norm; the stack's output is then normalized once more.
+        norm: "layer_norm" or "rms_norm".
+        rotary: whether positions turn queries and keys of self-attention; see `rotate`.
+        cross_attention: whether there is an encoder to attend to; without one the stack is that of
+            a language model.
 
     Call arguments:
         x: tensor (B, T, D).
-        encoder_output: tensor (B, S, D); None with `cache`.
+        encoder_output: tensor (B, S, D); None with `cache`, and without cross-attention.
         padding_mask: boolean (B, T), True at real target tokens.
         source_padding_mask: boolean (B, S), True at real source tokens.
         attention_mask: boolean, broadcastable to (B, T, L), replaces the causal mask.
         cache: a list of one cache a layer, from `init_cache` or the last call.
         position: with `cache`, the index of the first query among the cached keys.
+        positions: integers (T,) or (B, T), the places in the sequence by which `rotary` turns
+            queries and keys; from `position` on by default.
         query_weights: with `cache`, a list of `MultiHeadAttention.query_weights` of each layer's
             cross-attention, to use instead of cutting them out anew.
         return_attention_scores: whether the attention weights are returned, too.
@@ -38,7 +44,8 @@ class Decoder(keras.layers.Layer):
 
     Returns:
         Tensor (B, T, D). With `return_attention_scores` followed by a list of N dicts "self"
-        (B, H, T, T) and "cross" (B, H, T, S); with `cache` followed by the new cache.
+        (B, H, T, T) and, with cross-attention, "cross" (B, H, T, S); with `cache` followed by the
+        new cache.
 
     Raises:
         ValueError: for a number, a width or a rate out of range.
@@ -61,6 +68,9 @@ class Decoder(keras.layers.Layer):
         feed_forward_dropout=0.0,
         activation="relu",
         norm_first=False,
+        norm="layer_norm",
+        rotary=False,
+        cross_attention=True,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # else every call would cast the whole cache
@@ -75,6 +85,9 @@ class Decoder(keras.layers.Layer):
                 feed_forward_dropout=feed_forward_dropout,
                 activation=activation,
                 norm_first=norm_first,
+                norm=norm,
+                rotary=rotary,
+                cross_attention=cross_attention,
                 name=f"layer_{i}",
                 dtype=self.dtype_policy,
             )
@@ -82,7 +95,7 @@ class Decoder(keras.layers.Layer):
         ]
         self.final_norm = None
         if norm_first:
-            self.final_norm = LayerNorm(epsilon=1e-6, name="final_norm", dtype=self.dtype_policy)
+            self.final_norm = NORMS[norm](epsilon=1e-6, name="final_norm", dtype=self.dtype_policy)
 
     def build(self, x_shape, encoder_output_shape=None):
         for layer in self.layers:
@@ -100,6 +113,7 @@ class Decoder(keras.layers.Layer):
         attention_mask=None,
         cache=None,
         position=None,
+        positions=None,
         query_weights=None,
         return_attention_scores=False,
         training=None,
@@ -117,6 +131,7 @@ class Decoder(keras.layers.Layer):
                 attention_mask=attention_mask,
                 cache=layer_cache,
                 position=position,
+                positions=positions,
                 query_weights=layer_query_weights,
                 return_attention_scores=True,
                 training=training,

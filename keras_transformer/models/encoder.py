@@ -4,7 +4,7 @@ import keras
 
 from keras_transformer.layers.checks import check_positive_int
 from keras_transformer.layers.encoder_layer import EncoderLayer
-from keras_transformer.layers.layer_norm import LayerNorm
+from keras_transformer.layers.residual import NORMS
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -19,8 +19,10 @@ class Encoder(keras.layers.Layer):
         dropout: rate applied to the output of each sub-layer.
         attention_dropout: rate applied to the attention weights.
         feed_forward_dropout: rate applied inside the feed-forward networks.
-        activation: activation of the feed-forward networks.
+        activation: activation of the feed-forward networks; see `FeedForward`.
         norm_first: pre-norm; the stack's output is then normalized once more.
+        norm: "layer_norm" or "rms_norm".
+        rotary: whether positions turn queries and keys of self-attention; see `rotate`.
 
     Call arguments:
         x: tensor (B, S, D).
@@ -51,6 +53,8 @@ class Encoder(keras.layers.Layer):
         feed_forward_dropout=0.0,
         activation="relu",
         norm_first=False,
+        norm="layer_norm",
+        rotary=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -65,6 +69,8 @@ class Encoder(keras.layers.Layer):
                 feed_forward_dropout=feed_forward_dropout,
                 activation=activation,
                 norm_first=norm_first,
+                norm=norm,
+                rotary=rotary,
                 name=f"layer_{i}",
                 dtype=self.dtype_policy,
             )
@@ -72,7 +78,7 @@ class Encoder(keras.layers.Layer):
         ]
         self.final_norm = None
         if norm_first:
-            self.final_norm = LayerNorm(epsilon=1e-6, name="final_norm", dtype=self.dtype_policy)
+            self.final_norm = NORMS[norm](epsilon=1e-6, name="final_norm", dtype=self.dtype_policy)
 
     def build(self, x_shape):
         for layer in self.layers:

@@ -286,6 +286,7 @@ class Transformer(TokenTrainer, keras.Model):
 
     def get_config(self):
         stack = self.encoder.get_config()
+        del stack["norm"], stack["rotary"]
         own = {
             "source_vocab_size": self.source_vocab_size,
             "target_vocab_size": self.target_vocab_size,

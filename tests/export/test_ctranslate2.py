@@ -175,9 +175,9 @@ def test_a_model_that_exists_is_replaced_only_when_asked(trained, tokenizer, tmp
 
 
 def test_an_activation_without_equivalent_is_named(untrained, tokenizer, tmp_path):
-    model = untrained(activation="elu")
-    with pytest.raises(ValueError, match="activation 'elu' has no equivalent in CTranslate2"):
-        export_ctranslate2(model, tokenizer, tmp_path / "model")
+    for name in ("elu", "swiglu"):
+        with pytest.raises(ValueError, match=f"activation '{name}' has no equivalent"):
+            export_ctranslate2(untrained(activation=name), tokenizer, tmp_path / "model")
     with pytest.raises(ValueError, match="int3"):
         export_ctranslate2(untrained(), tokenizer, tmp_path / "model", quantization="int3")
     assert not list(tmp_path.iterdir())

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import DecoderLayer
+from keras_transformer import DecoderLayer, EncoderLayer
 
 MASK = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)  # (B, T)
 SOURCE_MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)  # (B, S)
@@ -45,6 +45,26 @@ def test_layer_is_composed_of_its_sublayers(decoder_layer, inputs, norm_first):
     for sublayer, norm in zip(sublayers, norms, strict=True):
         x = x + sublayer(norm(x)) if norm_first else norm(x + sublayer(x))
     np.testing.assert_allclose(as_array(output), as_array(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_without_cross_attention_it_is_an_encoder_layer_that_sees_no_later_position(
+    random, randomize, norm_first
+):
+    options = {"d_model": 8, "num_heads": 2, "d_ff": 16, "norm_first": norm_first}
+    decoder_layer, x = DecoderLayer(**options, cross_attention=False), random(2, 4, 8)
+    encoder_layer = EncoderLayer(**options)
+    encoder_layer.build(x.shape)
+    decoder_layer.build(x.shape)
+    weights = {w.path.split("/", 1)[1]: w for w in randomize(decoder_layer).weights}
+    for weight in encoder_layer.weights:
+        weight.assign(weights.pop(weight.path.split("/", 1)[1]))
+    assert not weights
+    output, scores = decoder_layer(x, padding_mask=MASK, return_attention_scores=True)
+    assert set(scores) == {"self"}
+    for t in range(4):
+        alone = as_array(encoder_layer(x[:, : t + 1], padding_mask=MASK[:, : t + 1]))
+        np.testing.assert_allclose(as_array(output)[:, t], alone[:, t], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -148,3 +148,17 @@ def test_each_dropout_silences_its_branches_in_training_only(random, argument):
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         EncoderLayer(**{"d_model": 8, "num_heads": 2, "d_ff": 16, **arguments})
+
+
+def test_rotary_attention_sees_the_order_of_its_inputs(random, randomize):
+    """Without positions it does not: the outputs are permuted with the inputs."""
+    order, x = [3, 1, 4, 0, 2], random(1, 5, 8)
+    options = {"d_model": 8, "num_heads": 2, "d_ff": 16, "norm": "rms_norm", "activation": "swiglu"}
+    differences = []
+    for rotary in (False, True):
+        layer = EncoderLayer(**options, rotary=rotary)
+        layer.build(x.shape)
+        randomize(layer)
+        permuted = as_array(layer(x[:, order]))
+        differences.append(np.abs(permuted - as_array(layer(x))[:, order]).max())
+    assert differences[0] < 1e-5 and differences[1] > 1e-2

@@ -30,6 +30,8 @@ LAYER = {
     "feed_forward_dropout": 0.15,
     "activation": "gelu",
     "norm_first": True,
+    "norm": "rms_norm",
+    "rotary": True,
 }
 ENCODER_MASKS = {"padding_mask": MASK}
 DECODER_MASKS = {"padding_mask": MASK, "source_padding_mask": np.ones((3, 5), bool)}
@@ -37,15 +39,21 @@ DECODER_MASKS = {"padding_mask": MASK, "source_padding_mask": np.ones((3, 5), bo
 CASES = [
     (
         PositionalEmbedding,
-        {"vocab_size": 9, "d_model": 8, "dropout": 0.3, "max_length": 6},
+        {"vocab_size": 9, "d_model": 8, "dropout": 0.3, "max_length": 6, "sinusoids": False},
         ["ids"],
         {},
     ),
     (
         MultiHeadAttention,
-        {"d_model": 8, "num_heads": 2, "dropout": 0.3},
+        {"d_model": 8, "num_heads": 2, "dropout": 0.3, "rotary": False},
         [VECTORS, SOURCE],
         {"attention_mask": np.ones((3, 5), bool)},
+    ),
+    (
+        MultiHeadAttention,
+        {"d_model": 8, "num_heads": 2, "dropout": 0.3, "rotary": True},
+        [VECTORS],
+        {"attention_mask": MASK},
     ),
     (
         FeedForward,
@@ -53,11 +61,23 @@ CASES = [
         [VECTORS],
         {},
     ),
-    (Residual, {"dropout": 0.3, "norm_first": True}, [VECTORS, VECTORS], {}),
+    (
+        FeedForward,
+        {"d_model": 8, "d_ff": 16, "dropout": 0.3, "activation": "swiglu"},
+        [VECTORS],
+        {},
+    ),
+    (Residual, {"dropout": 0.3, "norm_first": True, "norm": "rms_norm"}, [VECTORS, VECTORS], {}),
     (EncoderLayer, LAYER, [VECTORS], ENCODER_MASKS),
-    (DecoderLayer, LAYER, [VECTORS, SOURCE], DECODER_MASKS),
+    (DecoderLayer, {**LAYER, "cross_attention": True}, [VECTORS, SOURCE], DECODER_MASKS),
+    (DecoderLayer, {**LAYER, "cross_attention": False}, [VECTORS], ENCODER_MASKS),
     (Encoder, {"num_layers": 2, **LAYER}, [VECTORS], ENCODER_MASKS),
-    (Decoder, {"num_layers": 2, **LAYER}, [VECTORS, SOURCE], DECODER_MASKS),
+    (
+        Decoder,
+        {"num_layers": 2, **LAYER, "cross_attention": True},
+        [VECTORS, SOURCE],
+        DECODER_MASKS,
+    ),
 ]
 
 

@@ -83,6 +83,24 @@ def test_position_places_the_first_token(as_tensor):
         )
 
 
+@pytest.mark.parametrize("max_length", [8, 3])
+def test_each_token_may_have_a_position_of_its_own(max_length):
+    layer = PositionalEmbedding(vocab_size=11, d_model=5, max_length=max_length)
+    ids, positions = np.array([[3, 1, 4, 1]]), np.array([[0, 2, 0, 1]])
+    output = as_array(layer(ids, positions=positions))
+    for t, position in enumerate(positions[0]):
+        alone = as_array(layer(ids[:, t : t + 1], position=int(position)))
+        np.testing.assert_array_equal(output[:, t], alone[:, 0])
+
+
+def test_without_sinusoids_only_the_embedding_is_left():
+    layer = PositionalEmbedding(vocab_size=11, d_model=6, sinusoids=False)
+    ids = np.array([[3, 1, 10, 3]])
+    output = as_array(layer(ids, position=4))
+    expected = math.sqrt(6) * as_array(layer.embeddings)[ids]
+    np.testing.assert_allclose(output, expected, rtol=1e-6)
+
+
 def test_sequences_longer_than_max_length_go_on_with_the_formula():
     layer = embedding_without_tokens(d_model=5, max_length=4)
     expected = encoding_by_the_formula(12, 5)

@@ -1,0 +1,37 @@
+"""Positions as rotations of queries and keys."""
+
+import numpy as np
+from keras import ops
+
+
+def rotate(x, positions):
+    """Turns each pair of numbers of a vector by an angle proportional to the vector's position.
+
+    The pair (a, b) at columns 2i and 2i+1 of a vector at position m becomes
+    `(a cos - b sin, b cos + a sin)` of the angle `m * 10000^(-2i/d)`, those of the sinusoids. The
+    product of a query at m and a key at n then depends on m and n by `m - n` alone: attention sees
+    how far apart two tokens are, and not where. Su et al. (2021), "RoFormer: Enhanced Transformer
+    with Rotary Position Embedding", equation 34.
+
+    Args:
+        x: queries or keys, tensor (B, H, T, d), d even.
+        positions: integers (T,) or (B, T).
+
+    Returns:
+        Tensor (B, H, T, d) in the dtype of `x`, worked out in float32.
+
+    Example:
+        >>> x = np.array([[[[1.0, 0.0]]]], "float32")
+        >>> print(np.array(rotate(x, np.array([1]))).round(2))  # by one radian
+        [[[[0.54 0.84]]]]
+    """
+    shape, width = ops.shape(x), x.shape[-1]
+    column = np.arange(width)
+    frequencies = (10000.0 ** (-(column - column % 2) / width)).astype("float32")  # (d,)
+    positions = ops.expand_dims(ops.cast(positions, "float32"), -1)  # (T, 1) or (B, T, 1)
+    angles = ops.expand_dims(positions * frequencies, -3)  # (1, T, d) or (B, 1, T, d)
+    sines = ops.sin(angles) * np.where(column % 2 == 0, -1, 1).astype("float32")
+    x_float = ops.cast(x, "float32")
+    pairs = ops.reshape(x_float, (*shape[:-1], width // 2, 2))
+    swapped = ops.reshape(ops.flip(pairs, axis=-1), shape)  # (b, a) in place of (a, b)
+    return ops.cast(x_float * ops.cos(angles) + swapped * sines, x.dtype)
