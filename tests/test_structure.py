@@ -38,7 +38,7 @@ ALLOWED = {
 
 # Inside a folder, a file may import those before it.
 ORDER = {
-    "data": ["special_tokens", "corpus", "tokenizer", "synthetic", "batching"],
+    "data": ["special_tokens", "corpus", "tokenizer", "synthetic", "batching", "packing"],
     "layers": [
         "checks",
         "linear",

@@ -192,18 +192,8 @@ class TokenBatches:
         Args:
             first_epoch: the number of epochs that an earlier run has finished.
         """
-        state = {"epoch": first_epoch}
-
-        def generate():
-            for i, batch in enumerate(self.epoch(state["epoch"]), start=1):
-                if i == self.num_batches:
-                    state["epoch"] += 1
-                yield batch
-
         ids = tf.TensorSpec((None, None), tf.int32)
-        dataset = tf.data.Dataset.from_generator(generate, output_signature=((ids, ids), ids))
-        cardinality = tf.data.experimental.assert_cardinality(self.num_batches)
-        return dataset.apply(cardinality).prefetch(4)
+        return epochs_dataset(self, ((ids, ids), ids), first_epoch)
 
     def _plan_of_epoch(self, index, generator):
         """A plan of `num_batches`, though BPE-dropout makes some epochs longer than others."""
@@ -265,3 +255,18 @@ class TokenBatches:
             np.pad(ids, empty) for ids in (source_ids, target_ids, labels)
         )
         return (source_ids, target_ids), labels
+
+
+def epochs_dataset(batches, signature, first_epoch):
+    """The epochs of `batches` one after another, each as a `tf.data.Dataset` of `num_batches`."""
+    state = {"epoch": first_epoch}
+
+    def generate():
+        for i, batch in enumerate(batches.epoch(state["epoch"]), start=1):
+            if i == batches.num_batches:
+                state["epoch"] += 1
+            yield batch
+
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    cardinality = tf.data.experimental.assert_cardinality(batches.num_batches)
+    return dataset.apply(cardinality).prefetch(4)
