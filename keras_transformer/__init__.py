@@ -4,7 +4,8 @@ The pipeline, a stage a line:
 
 - `keras_transformer.data`: text in, batches out (`Tokenizer`).
 - `keras_transformer.layers`: attention and what surrounds it (`MultiHeadAttention`, ...).
-- `keras_transformer.models`: stacks and the whole model (`Encoder`, `Decoder`, `Transformer`).
+- `keras_transformer.models`: stacks and whole models (`Encoder`, `Decoder`, `Transformer`,
+  `LanguageModel`).
 - `keras_transformer.training`: what `model.fit` needs (`TransformerSchedule`, ...).
 - `keras_transformer.decoding`: search over any step function (`greedy_search`, `beam_search`).
 - `keras_transformer.evaluation`: BLEU and chrF.
@@ -27,6 +28,7 @@ _HOMES = {
     "EncoderLayer": "layers.encoder_layer",
     "FeedForward": "layers.feed_forward",
     "greedy_search": "decoding.greedy_search",
+    "LanguageModel": "models.language_model",
     "MaskedAccuracy": "training.metrics",
     "MaskedCrossentropy": "training.losses",
     "MultiHeadAttention": "layers.multi_head_attention",

@@ -69,7 +69,14 @@ ORDER = {
         "beam_history",
         "sampling",
     ],
-    "models": ["encoder", "decoder", "search_cache", "attention_weights", "transformer"],
+    "models": [
+        "encoder",
+        "decoder",
+        "search_cache",
+        "attention_weights",
+        "transformer",
+        "language_model",
+    ],
     "training": [
         "schedules",
         "precision",
@@ -132,6 +139,7 @@ PUBLIC_NAMES = {
     "Encoder",
     "EncoderLayer",
     "FeedForward",
+    "LanguageModel",
     "MaskedAccuracy",
     "MaskedCrossentropy",
     "MultiHeadAttention",

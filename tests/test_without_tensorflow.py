@@ -1,4 +1,4 @@
-"""With KERAS_BACKEND=jax and TensorFlow absent: layers, `fit` on arrays, both searches."""
+"""With KERAS_BACKEND=jax and TensorFlow absent: layers, `fit` on arrays and all searches."""
 
 import os
 import subprocess
@@ -25,9 +25,11 @@ import keras
 import numpy as np
 from keras import ops
 from keras_transformer import (
-    MaskedAccuracy, MaskedCrossentropy, MultiHeadAttention, Perplexity, Transformer,
+    LanguageModel, MaskedAccuracy, MaskedCrossentropy, MultiHeadAttention, Perplexity, Transformer,
     TransformerSchedule, beam_search, greedy_search,
 )
+from keras_transformer.decoding.sampling import sampler
+from keras_transformer.models.language_model import split_prompts
 
 assert keras.backend.backend() == "jax"
 keras.utils.set_random_seed(0)
@@ -81,15 +83,40 @@ for function in attended, gradient:
     fused, plain = function(x, False), function(x, True)
     np.testing.assert_allclose(fused, plain, atol=1e-5)
     assert np.isfinite(fused).all()
-assert "tensorflow" not in sys.modules
 print("translated")
+
+# A text counts on from where its prompt begins.
+texts = (rng.integers(0, 10, (256, 1)) + np.arange(12)) % 10 + 4
+ids = np.concatenate([np.full((256, 1), 3), texts[:, :-1]], axis=1)
+model = LanguageModel(
+    num_layers=1, d_model=32, num_heads=2, d_ff=32, vocab_size=14, dropout=0.0, max_length=16,
+    positions="rotary", norm="rms_norm", activation="swiglu",
+)
+model.compile(keras.optimizers.Adam(0.01), loss=MaskedCrossentropy())
+model.fit(ids, texts, epochs=12, batch_size=64, verbose=0)
+context_ids, start_ids = split_prompts(np.array([[6, 7, 8, 9], [12, 13, 0, 0]]))
+cache = model.init_cache(context_ids, max_length=4)
+choose = sampler(top_k=1)
+settings = {"end_id": 3, "max_length": 4}
+greedy = greedy_search(model.decode_step, start_ids, cache, **settings)
+sampled = greedy_search(model.decode_step, start_ids, cache, **settings, choose=choose)
+cache = model.init_cache(context_ids, max_length=4, beam_size=3)
+beam = beam_search(
+    model.decode_step, start_ids, cache, **settings, beam_size=3,
+    reorder_cache=model.reorder_cache,
+)
+for result in (greedy, sampled, beam):
+    found = np.array(result.ids)[:, 0]
+    assert (found == [[10, 11, 12, 13], [4, 5, 6, 7]]).all(), found
+assert "tensorflow" not in sys.modules
+print("continued")
 """
 
 
-def test_layers_fit_and_both_searches_run_on_jax_alone():
+def test_layers_fit_and_all_searches_run_on_jax_alone():
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    assert result.stdout.strip() == "translated"
+    assert result.stdout.split() == ["translated", "continued"]

@@ -33,6 +33,18 @@ def causal_mask(query_length, key_length=None, position=0):
     return ops.expand_dims(key_positions <= query_positions, 0)  # (1, T, S)
 
 
+def segment_mask(segments):
+    """Keeps attention inside a segment, where a row holds several.
+
+    Args:
+        segments: integer tensor (B, T), the number of the segment that each position belongs to.
+
+    Returns:
+        Boolean tensor (B, T, T), True where query t and key s are of the same segment.
+    """
+    return ops.equal(ops.expand_dims(segments, 2), ops.expand_dims(segments, 1))
+
+
 def combine_masks(*masks):
     """Joins masks with "and"; None stands for no mask.
 

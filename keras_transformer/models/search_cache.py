@@ -25,11 +25,31 @@ def extend_visible(visible, used):
     return ops.logical_or(visible, writers == ops.expand_dims(ops.arange(beam_size), 1))
 
 
+def advance(cache, layers, visible):
+    """The cache after one more token of every hypothesis.
+
+    Args:
+        cache: the one before.
+        layers: the decoder's cache with the new keys.
+        visible: from `extend_visible`.
+
+    Returns:
+        The new cache.
+    """
+    return {
+        **cache,
+        "layers": layers,
+        "length": cache["length"] + 1,
+        "used": cache["used"] + visible.shape[1],
+        "visible": visible,
+    }
+
+
 def reorder(cache, rows):
     """The cache after each hypothesis has been replaced by a continuation of another.
 
     Args:
-        cache: from `Transformer.decode_step`.
+        cache: from `decode_step` of a model.
         rows: integers (B * K,): hypothesis i now continues what was in row `rows[i]`.
 
     Returns:
@@ -53,7 +73,7 @@ def resize(cache, sentences, max_length):
     place: use each only once.
 
     Args:
-        cache: from `Transformer.init_cache` or `decode_step`.
+        cache: from `init_cache` or `decode_step` of a model.
         sentences: integers (b,), those that are kept.
         max_length: how many tokens there shall be room for, those so far included.
 
@@ -80,11 +100,11 @@ def resize(cache, sentences, max_length):
     layers = [
         {
             "self": owned([keep_keys(x) for x in layer["self"][:2]], size, beam_size),
-            "cross": tuple(keep(x) for x in layer["cross"]),
+            **{name: tuple(keep(x) for x in layer[name]) for name in layer if name == "cross"},
         }
         for layer in cache["layers"]
     ]
-    kept_rows = ("source_padding_mask", "coverage")
+    kept_rows = ("source_padding_mask", "coverage", "start")
     return {
         **cache,
         **{name: keep(cache[name]) for name in kept_rows if name in cache},

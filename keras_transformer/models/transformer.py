@@ -11,7 +11,7 @@ from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.attention_weights import attention_weights_of
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.encoder import Encoder
-from keras_transformer.models.search_cache import extend_visible, reorder, resize
+from keras_transformer.models.search_cache import advance, extend_visible, reorder, resize
 from keras_transformer.training.token_trainer import TokenTrainer
 
 TYINGS = ("all", "source_target", "target_output", "none")
@@ -251,13 +251,7 @@ class Transformer(TokenTrainer, keras.Model):
         weights = cache["weights"]
         x = ops.reshape(x, (-1, d_model))  # (B * K, D)
         logits = product(x, weights["output_kernel"], weights.get("output_blocks"))
-        cache = {
-            **cache,
-            "layers": layers,
-            "length": cache["length"] + 1,
-            "used": cache["used"] + beam_size,
-            "visible": visible,
-        }
+        cache = advance(cache, layers, visible)
         if "coverage" in cache:
             attention = ops.mean(scores[-1]["cross"], axis=1)  # (B, K, S)
             cache["coverage"] = cache["coverage"] + attention

@@ -20,8 +20,8 @@ class TokenTrainer:
     they are summed. Other losses and backends take Keras's own step, which gives the same
     gradients with more memory.
 
-    The model offers `hidden(inputs, training)`, a tensor (B, T, D), and `output_embeddings()`, the
-    matrix (V, D) whose product with it are the logits.
+    The model offers `hidden(inputs, training)`, a tensor (B, T, D), for ids or a tuple of them, and
+    `output_embeddings()`, the matrix (V, D) whose product with it are the logits.
     """
 
     trackers = None  # until `compile`
@@ -96,14 +96,15 @@ class TokenTrainer:
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
         weights, count = token_weights(labels, sample_weight)
 
-        def part_loss(labels, weights, *inputs):
+        def part_loss(labels, weights, *ids):
             if self.r_drop:
-                inputs = [ops.concatenate([ids, ids]) for ids in inputs]
-            hidden = self.hidden(inputs, training=True)
+                ids = [ops.concatenate([x, x]) for x in ids]
+            hidden = self.hidden(keras.tree.pack_sequence_as(inputs, ids), training=True)
             sums = self._loss_sums(hidden, labels, weights, self.r_drop)
             return self.optimizer.scale_loss(sums[0] / count), sums
 
-        tensors, variables = (labels, weights, *inputs), self.trainable_variables
+        variables = self.trainable_variables
+        tensors = (labels, weights, *keras.tree.flatten(inputs))
         gradients, sums = accumulate(part_loss, tensors, self.micro_batches, variables)
         # Keras would clip the gradient of each replica, of which the optimizer then makes the sum.
         gradients = [sum_over_replicas(gradient) for gradient in gradients]

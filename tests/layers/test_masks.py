@@ -2,7 +2,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers.masks import causal_mask, combine_masks, padding_mask
+from keras_transformer.layers.masks import (
+    causal_mask,
+    combine_masks,
+    padding_mask,
+    segment_mask,
+)
 
 
 def as_array(tensor):
@@ -33,6 +38,14 @@ def test_causal_mask_at_a_position_is_the_rows_of_the_whole_one(position, as_ten
     start = ops.convert_to_tensor(position) if as_tensor else position
     part = as_array(causal_mask(2, 6, position=start))
     np.testing.assert_array_equal(part, as_array(causal_mask(6))[:, position : position + 2])
+
+
+def test_segments_do_not_see_each_other():
+    segments = np.array([[0, 0, 1, 2, 2], [1, 1, 1, 1, 2]])
+    mask = as_array(segment_mask(segments))
+    assert mask.dtype == bool and mask.shape == (2, 5, 5)
+    for b, t, s in np.ndindex(2, 5, 5):
+        assert mask[b, t, s] == (segments[b, t] == segments[b, s])
 
 
 def test_combined_mask_is_true_where_every_mask_is():
