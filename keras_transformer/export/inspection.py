@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.data.special_tokens import PAD_ID
+from keras_transformer.data.special_tokens import PAD_ID, START_ID
 from keras_transformer.decoding.beam_history import RETURNED, Hypothesis, tokens_of
-from keras_transformer.export.translation_graph import TranslationGraph, shift_right
+from keras_transformer.export.search_graph import shift_right
+from keras_transformer.export.translation_graph import TranslationGraph
 from keras_transformer.models.attention_weights import AttentionWeights
 
 
@@ -81,7 +82,7 @@ def inspect_translation(translator, text: str) -> Inspection:
         raise ValueError("The model has no translation of finite probability; is it trained?")
     hypotheses = tf.ragged.constant([tokens_of(history, i) for i in results], tf.int32)
     target_ids = tf.constant([tokens_of(history, results[0])], tf.int32)  # (1, T)
-    read_ids = shift_right(target_ids)
+    read_ids = shift_right(target_ids, START_ID)
     weights = translator.model.attention_weights((source_ids, read_ids))
     log_probs = graph.token_log_probs(source_ids, target_ids)
     pieces = translator.tokenizer.pieces

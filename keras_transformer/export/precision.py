@@ -3,8 +3,6 @@
 import keras
 from keras import ops
 
-from keras_transformer.models.transformer import Transformer
-
 PRECISIONS = ("float32", "bfloat16")
 # The layers whose products take most of the time. The sums around them and the logits would lose
 # in bfloat16's 8 bits what decides between two translations.
@@ -19,18 +17,17 @@ def serving_copy(model, precision: str, max_length: int):
     logits and the scores of a search stay in float32.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer` or a `LanguageModel`.
         precision: "float32" or "bfloat16".
         max_length: the longest sequence it will meet; its table of positions has no more.
 
     Returns:
-        A `Transformer`.
+        A model of the same class.
     """
     policy = keras.dtype_policies.DTypePolicyMap("float32")
     policy[SUBLAYERS] = keras.DTypePolicy(precision)
-    copy = Transformer.from_config(
-        {**model.get_config(), "dtype": policy, "max_length": max_length}
-    )
+    config = {**model.get_config(), "dtype": policy, "max_length": max_length}
+    copy = type(model).from_config(config)
     for new, old in zip(copy.weights, model.weights, strict=True):
         new.assign(ops.cast(old.value, new.dtype))
     return copy

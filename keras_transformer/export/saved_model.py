@@ -1,4 +1,4 @@
-"""A translator as a SavedModel that needs no Python of ours."""
+"""A translator or a text generator as a SavedModel that needs no Python of ours."""
 
 import os
 import shutil
@@ -9,8 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.export.precision import PRECISIONS, serving_copy
-from keras_transformer.export.signatures import signatures
-from keras_transformer.export.translation_graph import TranslationGraph
 from keras_transformer.export.warmup import write_batching_parameters, write_warmup_requests
 from keras_transformer.layers.checks import check_choice
 from keras_transformer.layers.linear import column_blocks
@@ -26,8 +24,8 @@ def export_saved_model(
     """Writes the next version of a model directory, all of it or nothing.
 
     The version is written beside `directory`, tested, and renamed into it, so that a server that
-    polls `directory` never sees half of one. Arguments, result and errors are those of
-    `Translator.export`.
+    polls `directory` never sees half of one. `translator` is a `Translator` or a `TextGenerator`;
+    the other arguments, result and errors are those of `Translator.export`.
     """
     check_choice("precision", precision, PRECISIONS)
     directory, version = _place(Path(directory).absolute(), overwrite)
@@ -52,9 +50,7 @@ def export_saved_model(
 
 def serving_module(translator, precision, names=None) -> tf.Module:
     """What is saved: the graph, its weights and the tokenizer, and nothing of Keras."""
-    settings = translator.settings
-    longest = max(settings.max_source_length, settings.max_length)
-    model = serving_copy(translator.model, precision, longest)
+    model = serving_copy(translator.model, precision, translator.longest)
     module = tf.Module()
     module.model_weights = [weight.value for weight in model.weights]
     # Copies laid out for the steps of a search, so that no request has to make them.
@@ -66,8 +62,7 @@ def serving_module(translator, precision, names=None) -> tf.Module:
         lambda tensor: tf.Variable(tensor, trainable=False), weights
     )
     module.tokenizer = translator.tokenizer
-    graph = TranslationGraph(model, translator.tokenizer, settings, module.decoding_weights)
-    functions = signatures(graph)
+    functions = translator.signatures(model, module.decoding_weights)
     for name in names or ():
         check_choice("signatures", name, functions)
     chosen = functions if names is None else {"serving_default", *names}
@@ -76,21 +71,22 @@ def serving_module(translator, precision, names=None) -> tf.Module:
 
 
 def self_test(path) -> None:
-    """Loads a SavedModel and translates.
+    """Loads a SavedModel and asks it.
 
     Raises:
-        RuntimeError: if a score is not finite or a translation is no text.
+        RuntimeError: if a score is not finite or an answer is no text.
     """
-    translate = tf.saved_model.load(str(path)).signatures["serving_default"]
-    output = translate(text=tf.constant(SELF_TEST_TEXTS))
+    ask = tf.saved_model.load(str(path)).signatures["serving_default"]
+    output = ask(text=tf.constant(SELF_TEST_TEXTS))
     scores = output["score"].numpy()
     if not np.isfinite(scores).all() or (scores < -1e8).any():
         raise RuntimeError(
             f"The exported model gave the scores {scores.tolist()}; its weights are not finite. "
             "Nothing was exported; train again or use an earlier run."
         )
-    for text in output["translation"].numpy():
-        text.decode("utf-8")
+    for texts in output.values():
+        for text in texts.numpy() if texts.dtype == tf.string else ():
+            text.decode("utf-8")
 
 
 def _place(directory: Path, overwrite: bool):

@@ -1,4 +1,4 @@
-"""How a translator searches."""
+"""How a translator or a text generator searches."""
 
 from typing import Any, NamedTuple
 
@@ -11,19 +11,20 @@ SEARCHES = ("greedy", "beam", "sample")
 
 
 class SearchSettings(NamedTuple):
-    """The arguments of a `Translator`, checked; see there."""
+    """The arguments of a `Translator`, or those of a `TextGenerator`, checked; see there."""
 
     search: str
     beam_size: int
     length_penalty: float
-    coverage_penalty: float
     min_length: int
     no_repeat_ngram: int
     sampler: Any
-    max_source_length: int
     max_length: int
     batch_size: int
     num_streams: int
+    # The rest is a translator's alone.
+    coverage_penalty: float = 0.0
+    max_source_length: int = 1
 
 
 def check_settings(settings: SearchSettings) -> SearchSettings:

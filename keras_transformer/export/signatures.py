@@ -6,7 +6,7 @@ import tensorflow as tf
 DTYPES = {"length_penalty": tf.float32, "max_length": tf.int32}
 
 
-def signatures(graph) -> dict:
+def translation_signatures(graph) -> dict:
     """The signatures of an exported translator, by name.
 
     Every input is a vector of B values and every output has B rows, so that a server may join
@@ -30,26 +30,32 @@ def signatures(graph) -> dict:
         A dict of `tf.function`s.
     """
     default = graph.settings.search
-    functions = {
-        "serving_default": (lambda text: translate(graph, text, default), ["text"]),
-        "greedy": (lambda text: translate(graph, text, "greedy"), ["text"]),
-        "beam": (lambda text: translate(graph, text, "beam"), ["text"]),
-        "nbest": (lambda text: nbest(graph, text), ["text"]),
-        "translate": (
-            lambda text, length_penalty, max_length, prefix: translate_with_options(
-                graph, text, length_penalty, max_length, prefix
+    return vector_functions(
+        {
+            "serving_default": (lambda text: translate(graph, text, default), ["text"]),
+            "greedy": (lambda text: translate(graph, text, "greedy"), ["text"]),
+            "beam": (lambda text: translate(graph, text, "beam"), ["text"]),
+            "nbest": (lambda text: nbest(graph, text), ["text"]),
+            "translate": (
+                lambda text, length_penalty, max_length, prefix: translate_with_options(
+                    graph, text, length_penalty, max_length, prefix
+                ),
+                ["text", "length_penalty", "max_length", "prefix"],
             ),
-            ["text", "length_penalty", "max_length", "prefix"],
-        ),
-        "score": (lambda source, target: score(graph, source, target), ["source", "target"]),
-        "align": (lambda text: align(graph, text), ["text"]),
-    }
-    return {name: _vectors(function, names) for name, (function, names) in functions.items()}
+            "score": (lambda source, target: score(graph, source, target), ["source", "target"]),
+            "align": (lambda text: align(graph, text), ["text"]),
+        }
+    )
 
 
-def _vectors(function, names):
-    specs = [tf.TensorSpec([None], DTYPES.get(name, tf.string), name=name) for name in names]
-    return tf.function(function, input_signature=specs, autograph=False)
+def vector_functions(functions) -> dict:
+    """Pairs of a function and the names of its inputs, as `tf.function`s of vectors."""
+
+    def of_vectors(function, names):
+        specs = [tf.TensorSpec([None], DTYPES.get(name, tf.string), name=name) for name in names]
+        return tf.function(function, input_signature=specs, autograph=False)
+
+    return {name: of_vectors(*function) for name, function in functions.items()}
 
 
 def translate(graph, text, search):

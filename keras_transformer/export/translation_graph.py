@@ -2,21 +2,16 @@
 
 import tensorflow as tf
 
-from keras_transformer.data.special_tokens import (
-    END_ID,
-    NUM_SPECIAL_TOKENS,
-    PAD_ID,
-    START_ID,
-    UNK_ID,
-)
-from keras_transformer.decoding.beam_history import beam_history
-from keras_transformer.decoding.beam_search import beam_search
-from keras_transformer.decoding.constraints import no_repeat_ngram
+from keras_transformer.data.special_tokens import PAD_ID, START_ID
 from keras_transformer.decoding.coverage_penalty import coverage_penalty
-from keras_transformer.decoding.greedy_search import greedy_search
-from keras_transformer.decoding.rounds import no_room
 from keras_transformer.decoding.search_result import SearchResult
-from keras_transformer.export.row_batches import in_batches, in_streams
+from keras_transformer.export.search_graph import (
+    SearchGraph,
+    log_probs_of,
+    padded,
+    shift_right,
+    with_end,
+)
 from keras_transformer.export.search_settings import SEARCHES
 
 # A translation may have this many tokens for each source token, plus some: far above any real
@@ -24,22 +19,11 @@ from keras_transformer.export.search_settings import SEARCHES
 TOKENS_PER_SOURCE_TOKEN, EXTRA_TOKENS = 3, 20
 
 
-class TranslationGraph:
-    """Tokenizer, model and search settings, as functions of tensors.
-
-    Args:
-        model: a `Transformer`.
-        tokenizer: its `Tokenizer`.
-        settings: the `SearchSettings` of a translator.
-        weights: what `model.decoding_weights()` returned, or variables of the same structure;
-            computed in each call by default.
-    """
+class TranslationGraph(SearchGraph):
+    """A `SearchGraph` for translations of source text; arguments as there."""
 
     def __init__(self, model, tokenizer, settings, weights=None):
-        self.model = model
-        self.tokenizer = tokenizer
-        self.settings = settings
-        self.weights = weights
+        super().__init__(model, tokenizer, settings, weights)
         self._searches = {search: self._traced(search) for search in SEARCHES}
 
     def _traced(self, search):
@@ -61,162 +45,44 @@ class TranslationGraph:
     def target_ids(self, text):
         """As `source_ids`, of translations that are given: blanks are kept."""
         tokens = self.tokenizer.tokenize(text)  # (B, None)
-        tokens = tokens[:, : self.settings.max_source_length - 1]
-        end = tf.fill([tokens.nrows(), 1], END_ID)
-        ragged = tf.concat([tokens, end], axis=1)
-        return ragged.to_tensor(PAD_ID), tf.cast(ragged.row_lengths(), tf.int32)
-
-    def texts(self, ids):
-        """Ids (B, N, L) to strings (B, N)."""
-        flat = tf.reshape(ids, [-1, tf.shape(ids)[2]])  # (B * N, L)
-        real = (flat >= NUM_SPECIAL_TOKENS) & (flat < self.tokenizer.vocab_size)
-        texts = self.tokenizer.detokenize(tf.ragged.boolean_mask(flat, real))  # (B * N,)
-        return tf.reshape(texts, [-1, ids.shape[1]])
+        return padded(with_end(tokens[:, : self.settings.max_source_length - 1]))
 
     def translations(self, source_ids, source_lengths, search):
         """The best translation of each sentence: a `SearchResult` with N = 1, traced only once."""
         return SearchResult(*self._searches[search](source_ids, source_lengths))
 
-    def search(
-        self,
-        source_ids,
-        source_lengths,
-        search,
-        *,
-        num_hypotheses=1,
-        length_penalty=None,
-        max_length=None,
-        prefix_ids=None,
-    ):
-        """Searches `batch_size` sentences of similar length at a time.
-
-        Args:
-            source_ids: int32 (B, S).
-            source_lengths: int32 (B,).
-            search: "greedy", "beam" or "sample".
-            num_hypotheses: N.
-            length_penalty: float32 (B,); that of the settings by default.
-            max_length: int32 (B,), an upper bound of its own for each; None for none.
-            prefix_ids: int32 (B, P), padded with 0, how each translation begins; None for free.
-
-        Returns:
-            A `SearchResult` (B, N, ...).
-        """
-        limits = self._limits(source_lengths, max_length, prefix_ids)  # (B,)
-        longest = tf.reduce_max(tf.concat([limits, [1]], axis=0))
-
-        def search_rows(rows):
-            lengths = tf.gather(source_lengths, rows)
-            width = tf.reduce_max(lengths)
-            options = {"max_lengths": tf.gather(limits, rows)}
-            if length_penalty is not None:
-                options["length_penalty"] = tf.gather(length_penalty, rows)
-            if prefix_ids is not None:
-                options["prefix_ids"] = tf.gather(prefix_ids, rows)
-            ids = tf.gather(source_ids, rows)[:, :width]  # (b, S)
-            return self._search_batch(ids, search, num_hypotheses, **options)
-
-        shape = [tf.shape(source_ids)[0], num_hypotheses]
-        ids = tf.ensure_shape(tf.zeros([*shape, longest], tf.int32), [None, num_hypotheses, None])
-        zeros = tf.ensure_shape(tf.zeros(shape), [None, num_hypotheses])
-        results = ids, tf.cast(zeros, tf.int32), zeros, zeros
-        order = tf.argsort(source_lengths, direction="DESCENDING", stable=True)
-        streams, size = self.settings.num_streams, self.settings.batch_size
-        return SearchResult(*in_streams(search_rows, order, streams, size, results))
-
-    def _limits(self, source_lengths, max_length, prefix_ids):
-        limits = source_lengths * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS
-        if prefix_ids is not None:
-            limits += tf.reduce_sum(tf.cast(prefix_ids != PAD_ID, tf.int32), axis=1)
-        limits = tf.maximum(limits, self.settings.min_length)
-        if max_length is not None:
-            limits = tf.minimum(limits, tf.maximum(max_length, 1))
-        return tf.minimum(limits, self.settings.max_length)  # (B,)
-
-    def _search_batch(self, source_ids, search, num_hypotheses, **options):
-        """One batch, as it is; its `SearchResult`."""
-        arguments = {
-            **self._arguments(source_ids, search, no_room(source_ids)),
-            "max_length": tf.reduce_max(options["max_lengths"]),
-            "resize_cache": self.model.resize_cache,
-            **options,
-        }
-        if search != "beam":
-            choose = self.settings.sampler if search == "sample" else None
-            return greedy_search(**arguments, choose=choose)
-        return beam_search(
-            **arguments, **self._beam_arguments(search), num_hypotheses=num_hypotheses
+    def start(self, ids, search, room):
+        has_coverage = self.settings.coverage_penalty > 0 and search == "beam"
+        cache = self.model.init_cache(
+            ids,
+            max_length=room,
+            beam_size=self._beam_size(search),
+            weights=self.weights,
+            track_coverage=has_coverage,
         )
+        arguments = {"start_ids": tf.fill([tf.shape(ids)[0]], START_ID), "cache": cache}
+        return {**arguments, "bonus_fn": self._coverage_bonus} if has_coverage else arguments
 
-    def beam_history(self, source_ids, search="beam"):
-        """All that the search for one sentence, (1, S), considers: `decoding.beam_history`.
+    def limits(self, lengths):
+        return lengths * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS
 
-        It returns all hypotheses of the beam; with "greedy" that is one.
-        """
-        limit = int(self._limits(tf.shape(source_ids)[1:], None, None)[0])
-        beam = self._beam_arguments(search)
-        return beam_history(
-            **self._arguments(source_ids, search, limit),
-            **beam,
-            max_length=limit,
-            num_hypotheses=beam["beam_size"],
-        )
-
-    def _arguments(self, source_ids, search, room):
-        """What every search is given; the cache has room for `room` tokens."""
-        settings, model = self.settings, self.model
-        ngram = settings.no_repeat_ngram
-        return {
-            "step_fn": model.decode_step,
-            "start_ids": tf.fill([tf.shape(source_ids)[0]], START_ID),
-            "cache": model.init_cache(
-                source_ids,
-                max_length=room,
-                beam_size=self._beam_size(search),
-                weights=self.weights,
-                track_coverage=settings.coverage_penalty > 0 and search == "beam",
-            ),
-            "end_id": END_ID,
-            "length_penalty": settings.length_penalty,
-            "suppress_ids": self._never_chosen(),
-            "min_length": settings.min_length,
-            "constraints": [no_repeat_ngram(ngram)] if ngram else [],
-        }
-
-    def _beam_arguments(self, search):
-        has_bonus = self.settings.coverage_penalty > 0 and search == "beam"
-        return {
-            "beam_size": self._beam_size(search),
-            "bonus_fn": self._coverage_bonus if has_bonus else None,
-            "reorder_cache": self.model.reorder_cache,
-        }
-
-    def _beam_size(self, search):
-        return self.settings.beam_size if search == "beam" else 1
+    def vocab_size(self):
+        return self.model.target_vocab_size
 
     def _coverage_bonus(self, cache):
         mask = cache["source_padding_mask"]
         return -coverage_penalty(cache["coverage"], mask, self.settings.coverage_penalty)
 
-    def _never_chosen(self):
-        padding = range(self.tokenizer.vocab_size, self.model.target_vocab_size)
-        return (PAD_ID, UNK_ID, START_ID, *padding)
-
     def token_log_probs(self, source_ids, target_ids):
         """The log-probability of each token of given translations: float32 (B, T), 0 at padding."""
 
         def score_rows(rows):
-            logits = self.model(
-                (tf.gather(source_ids, rows), shift_right(tf.gather(target_ids, rows))),
-                training=False,
-            )  # (b, T, V)
-            log_probs = tf.nn.log_softmax(logits)
-            labels = tf.gather(target_ids, rows)[:, :, None]
-            chosen = tf.gather(log_probs, labels, batch_dims=2)[:, :, 0]  # (b, T)
-            return (tf.where(labels[:, :, 0] != PAD_ID, chosen, 0.0),)
+            labels = tf.gather(target_ids, rows)
+            inputs = tf.gather(source_ids, rows), shift_right(labels, START_ID)
+            return (log_probs_of(labels, self.model(inputs, training=False)),)
 
         zeros = tf.zeros(tf.shape(target_ids))
-        return self._in_order(score_rows, (zeros,))[0]
+        return self.in_order(score_rows, (zeros,))[0]
 
     def attention(self, source_ids, target_ids):
         """What each target token was read from: float32 (B, T, S), rows of real tokens sum to 1.
@@ -228,19 +94,9 @@ class TranslationGraph:
         def attend_rows(rows):
             target = tf.gather(target_ids, rows)
             weights = self.model.cross_attention_weights(
-                (tf.gather(source_ids, rows), shift_right(target))
+                (tf.gather(source_ids, rows), shift_right(target, START_ID))
             )  # (b, T, S)
             return (tf.where((target != PAD_ID)[:, :, None], weights, 0.0),)
 
         zeros = tf.zeros([size, length, tf.shape(source_ids)[1]])
-        return self._in_order(attend_rows, (zeros,))[0]
-
-    def _in_order(self, function, results):
-        order = tf.range(tf.shape(results[0])[0])
-        return in_batches(function, order, self.settings.batch_size, results)
-
-
-def shift_right(target_ids):
-    """What the decoder reads to predict `target_ids` (B, T): the same, after the start token."""
-    start = tf.fill([tf.shape(target_ids)[0], 1], START_ID)
-    return tf.concat([start, target_ids[:, :-1]], axis=1)
+        return self.in_order(attend_rows, (zeros,))[0]

@@ -2,18 +2,14 @@
 
 from typing import NamedTuple
 
-import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_transformer.export.ctranslate2 import export_ctranslate2
 from keras_transformer.export.saved_model import export_saved_model
 from keras_transformer.export.search_settings import SearchSettings, check_settings
-from keras_transformer.export.signatures import signatures
+from keras_transformer.export.signatures import translation_signatures
+from keras_transformer.export.strings import as_tensor, check_fit, check_texts
 from keras_transformer.export.translation_graph import TranslationGraph
-
-# A model's vocabulary may have so many ids more than its tokenizer, to be a multiple of 64 or 128.
-VOCABULARY_PADDING = 128
 
 
 class Translations(NamedTuple):
@@ -103,10 +99,12 @@ class Translator(tf.Module):
                 num_streams=num_streams,
             )
         )
-        _check_fit(model, tokenizer, max(max_source_length, max_length))
+        names = ("source_vocab_size", "target_vocab_size")
+        check_fit("Translator", {name: getattr(model, name) for name in names}, tokenizer)
+        _check_max_length(model, self.longest)
         self.model = model
         self.tokenizer = tokenizer
-        self._functions = signatures(TranslationGraph(model, tokenizer, self.settings))
+        self._functions = self.signatures(model)
         self.translate_tensor = self._functions["serving_default"]
 
     def __call__(self, texts) -> list[str]:
@@ -114,11 +112,11 @@ class Translator(tf.Module):
 
     def translate(self, texts) -> Translations:
         """Translations and their scores, in the order of `texts`."""
-        return translate_in_batches(_check_texts(texts), self.translate_tensor)
+        return translate_in_batches(check_texts("texts", texts), self.translate_tensor)
 
     def nbest(self, texts) -> list[Translations]:
         """The `beam_size` best translations of each text, best first, and their scores."""
-        output = self._functions["nbest"](_as_tensor(_check_texts(texts)))
+        output = self._functions["nbest"](as_tensor(check_texts("texts", texts)))
         rows = zip(output["translations"].numpy(), output["scores"].numpy(), strict=True)
         return [Translations([t.decode() for t in row], scores.tolist()) for row, scores in rows]
 
@@ -128,13 +126,13 @@ class Translator(tf.Module):
         Raises:
             ValueError: if the lists differ in length.
         """
-        sources, targets = _check_texts(sources), _check_texts(targets)
+        sources, targets = check_texts("sources", sources), check_texts("targets", targets)
         if len(sources) != len(targets):
             raise ValueError(
                 f"sources and targets must be pairs, but there are {len(sources)} sources and "
                 f"{len(targets)} targets."
             )
-        output = self._functions["score"](_as_tensor(sources), _as_tensor(targets))
+        output = self._functions["score"](as_tensor(sources), as_tensor(targets))
         return output["log_prob"].numpy().tolist()
 
     def export(
@@ -172,6 +170,16 @@ class Translator(tf.Module):
             warmup=warmup,
         )
 
+    @property
+    def longest(self) -> int:
+        """The longest sequence that the model meets, in tokens."""
+        return max(self.settings.max_source_length, self.settings.max_length)
+
+    def signatures(self, model, weights=None) -> dict:
+        """What can be asked of a model like this one; `weights` as in `SearchGraph`."""
+        graph = TranslationGraph(model, self.tokenizer, self.settings, weights)
+        return translation_signatures(graph)
+
     def export_ctranslate2(self, directory, *, quantization=None, overwrite=False) -> str:
         """Writes the model for CTranslate2; see `export.ctranslate2`."""
         return export_ctranslate2(
@@ -199,42 +207,16 @@ def translate_in_batches(texts, function, batch_size: int = 4096) -> Translation
     translations, scores = [""] * len(texts), [0.0] * len(texts)
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        output = function(text=_as_tensor([texts[i] for i in rows]))
+        output = function(text=as_tensor([texts[i] for i in rows]))
         results = zip(output["translation"].numpy(), output["score"].numpy(), strict=True)
         for i, (translation, score) in zip(rows, results, strict=True):
             translations[i], scores[i] = translation.decode(), float(score)
     return Translations(translations, scores)
 
 
-def _as_tensor(texts):
-    return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
-
-
-def _check_fit(model, tokenizer, max_length) -> None:
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            "A Translator is a TensorFlow graph, but the Keras backend is "
-            f"{keras.backend.backend()}; set KERAS_BACKEND=tensorflow and load the weights there."
-        )
-    for name in ("source_vocab_size", "target_vocab_size"):
-        size = getattr(model, name)
-        if not 0 <= size - tokenizer.vocab_size < VOCABULARY_PADDING:
-            raise ValueError(
-                f"The model's {name} is {size}, but the tokenizer has {tokenizer.vocab_size} ids; "
-                "use the tokenizer that the model was trained with."
-            )
+def _check_max_length(model, max_length) -> None:
     if max_length > model.source_embedding.max_length:
         raise ValueError(
             f"max_source_length and max_length must be at most the model's max_length of "
             f"{model.source_embedding.max_length}, but the larger is {max_length}."
         )
-
-
-def _check_texts(texts) -> list[str]:
-    if isinstance(texts, (str, bytes)):
-        raise TypeError(f"texts must be a list of strings, but is one: {texts!r}; use [text].")
-    texts = list(texts.tolist() if isinstance(texts, np.ndarray) else texts)
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"texts[{i}] must be a string, but is {text!r}.")
-    return texts

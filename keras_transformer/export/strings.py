@@ -1,0 +1,39 @@
+"""Lists of strings on their way into a graph, and what has to fit for that."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+# A model's vocabulary may have so many ids more than its tokenizer, to be a multiple of 64 or 128.
+VOCABULARY_PADDING = 128
+
+
+def as_tensor(texts):
+    """A list of strings as a string tensor."""
+    return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
+
+
+def check_texts(name: str, texts) -> list[str]:
+    """`texts` as a list, if all of them are strings; a TypeError that names them if not."""
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"{name} must be a list of strings, but is one: {texts!r}; use [text].")
+    texts = list(texts.tolist() if isinstance(texts, np.ndarray) else texts)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"{name}[{i}] must be a string, but is {text!r}.")
+    return texts
+
+
+def check_fit(what: str, sizes: dict, tokenizer) -> None:
+    """A ValueError if the backend has no graphs, or a vocabulary size is not the tokenizer's."""
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"A {what} is a TensorFlow graph, but the Keras backend is "
+            f"{keras.backend.backend()}; set KERAS_BACKEND=tensorflow and load the weights there."
+        )
+    for name, size in sizes.items():
+        if not 0 <= size - tokenizer.vocab_size < VOCABULARY_PADDING:
+            raise ValueError(
+                f"The model's {name} is {size}, but the tokenizer has {tokenizer.vocab_size} ids; "
+                "use the tokenizer that the model was trained with."
+            )
