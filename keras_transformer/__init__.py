@@ -8,9 +8,9 @@ The pipeline, a stage a line:
   `LanguageModel`).
 - `keras_transformer.training`: what `model.fit` needs (`TransformerSchedule`, ...).
 - `keras_transformer.decoding`: search over any step function (`greedy_search`, `beam_search`).
-- `keras_transformer.evaluation`: BLEU and chrF.
+- `keras_transformer.evaluation`: BLEU and chrF, perplexity.
 - `keras_transformer.visualization`: attention, the beam, masks, positions (`attention_maps`, ...).
-- `keras_transformer.export`: text to text, and the SavedModel (`Translator`).
+- `keras_transformer.export`: text to text, and the SavedModel (`Translator`, `TextGenerator`).
 
 Names are imported on first use, so that neither the command line's help nor a JAX user waits for,
 or needs, TensorFlow.
@@ -35,6 +35,7 @@ _HOMES = {
     "Perplexity": "training.metrics",
     "PositionalEmbedding": "layers.positional_embedding",
     "presets": "presets",
+    "TextGenerator": "export.text_generator",
     "Tokenizer": "data.tokenizer",
     "Transformer": "models.transformer",
     "TransformerSchedule": "training.schedules",

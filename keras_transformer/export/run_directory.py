@@ -1,4 +1,4 @@
-"""A trained translator on disk: data only, checked by its hashes, never pickled code."""
+"""A trained model on disk: data only, checked by its hashes, never pickled code."""
 
 import hashlib
 import json
@@ -6,12 +6,15 @@ import os
 from pathlib import Path
 
 from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.export.text_generator import TextGenerator
 from keras_transformer.export.translator import Translator
+from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.transformer import Transformer
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.weights.h5", "tokenizer.model"
 MANIFEST = "manifest.json"
 FORMAT = 1
+MODELS = {"Transformer": Transformer, "LanguageModel": LanguageModel}
 
 
 class RunError(ValueError):
@@ -22,7 +25,7 @@ def save_run(model, tokenizer, directory, *, dtype=None) -> None:
     """Writes a model and its tokenizer; each file replaces its predecessor whole.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer` or a `LanguageModel`.
         tokenizer: its `Tokenizer`.
         directory: created where it is missing.
         dtype: the dtype policy of the model when it is loaded, that of `model` by default.
@@ -34,6 +37,7 @@ def save_run(model, tokenizer, directory, *, dtype=None) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     config = {
         "format": FORMAT,
+        "class": type(model).__name__,
         "dtype": dtype or model.dtype_policy.name,
         "parameters": model.count_params(),
         "model": _arguments(model),
@@ -54,7 +58,7 @@ def load_run(directory):
     """Reads what `save_run` wrote, after comparing every hash.
 
     Returns:
-        A `Transformer` and its `Tokenizer`.
+        A `Transformer` or a `LanguageModel`, and its `Tokenizer`.
 
     Raises:
         RunError: if a file is missing, altered, or of another format.
@@ -69,7 +73,9 @@ def load_run(directory):
         )
     tokenizer = Tokenizer.load(directory / TOKENIZER)
     try:
-        model = Transformer(**config["model"], dtype=config["dtype"])
+        # A run that names no class holds a translator.
+        model_class = MODELS[config.get("class", "Transformer")]
+        model = model_class(**config["model"], dtype=config["dtype"])
         _check_parameters(model, config["parameters"])
         model.load_weights(directory / WEIGHTS)
     except (KeyError, TypeError, ValueError) as error:
@@ -79,8 +85,20 @@ def load_run(directory):
 
 def load_translator(directory, **settings) -> Translator:
     """A `Translator` from a run directory; settings and errors as there and in `load_run`."""
+    return Translator(*_load_class(directory, Transformer, "load_generator"), **settings)
+
+
+def load_generator(directory, **settings) -> TextGenerator:
+    """A `TextGenerator` from a run directory; settings and errors as there and in `load_run`."""
+    return TextGenerator(*_load_class(directory, LanguageModel, "load_translator"), **settings)
+
+
+def _load_class(directory, model_class, other):
     model, tokenizer = load_run(directory)
-    return Translator(model, tokenizer, **settings)
+    if not isinstance(model, model_class):
+        found, wanted = type(model).__name__, model_class.__name__
+        raise RunError(f"{directory} holds a {found}, not a {wanted}; use {other}.")
+    return model, tokenizer
 
 
 def _check_parameters(model, parameters: int) -> None:

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from keras_transformer import Transformer
+from keras_transformer import LanguageModel, Transformer
 from keras_transformer.export.run_directory import (
     RunError,
     is_run,
+    load_generator,
     load_run,
     load_translator,
     save_run,
@@ -48,6 +49,46 @@ def test_every_argument_and_the_dtype_come_back(tokenizer, tmp_path):
     config = load_run(tmp_path)[0].get_config()
     assert {name: config[name] for name in arguments} == arguments
     assert load_run(tmp_path)[0].dtype_policy.name == "mixed_bfloat16"
+
+
+@pytest.fixture
+def language_model(tokenizer):
+    return LanguageModel(
+        num_layers=1,
+        d_model=8,
+        num_heads=2,
+        d_ff=8,
+        vocab_size=tokenizer.vocab_size,
+        positions="rotary",
+    )
+
+
+def test_a_language_model_comes_back_as_one(language_model, tokenizer, tmp_path):
+    save_run(language_model, tokenizer, tmp_path)
+    model, _ = load_run(tmp_path)
+    ids = np.array([[3, 5, 6]])
+    np.testing.assert_array_equal(np.array(model(ids)), np.array(language_model(ids)))
+    assert model.get_config()["positions"] == "rotary"
+    assert load_generator(tmp_path, max_length=12).settings.max_length == 12
+
+
+def test_a_run_of_the_other_class_is_refused(run, language_model, tokenizer, tmp_path):
+    with pytest.raises(RunError, match="a Transformer, not a LanguageModel; use load_translator"):
+        load_generator(run)
+    save_run(language_model, tokenizer, tmp_path / "texts")
+    with pytest.raises(RunError, match="a LanguageModel, not a Transformer; use load_generator"):
+        load_translator(tmp_path / "texts")
+
+
+def test_a_run_that_names_no_class_is_a_translator(run):
+    config = json.loads((run / "config.json").read_text())
+    del config["class"]
+    (run / "config.json").write_text(json.dumps(config))
+    rewrite_config(run)
+    assert type(load_run(run)[0]) is Transformer
+    rewrite_config(run, **{"class": "Lambda"})
+    with pytest.raises(RunError, match="holds no model that fits: 'Lambda'"):
+        load_run(run)
 
 
 def test_saving_again_replaces_the_run(run, trained, tokenizer):

@@ -1,0 +1,23 @@
+import math
+
+import pytest
+
+from keras_transformer.evaluation.perplexity import text_perplexity
+
+
+def test_a_uniform_model_hesitates_between_all_it_knows():
+    """5 tokens of 32 kinds, in 10 bytes: 25 bits, 2.5 a byte."""
+    perplexity = text_perplexity(5 * math.log(1 / 32), num_tokens=5, num_bytes=10)
+    assert perplexity.per_token == pytest.approx(32)
+    assert perplexity.bits_per_byte == pytest.approx(2.5)
+    assert perplexity.per_byte == pytest.approx(2**2.5)
+
+
+def test_a_certain_model_does_not_hesitate():
+    assert text_perplexity(0.0, 3, 7) == (1.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("sizes", [(0, 4), (4, 0)])
+def test_no_text_has_no_perplexity(sizes):
+    with pytest.raises(ValueError, match="perplexity is that of a text, but there is none"):
+        text_perplexity(0.0, *sizes)
