@@ -89,6 +89,19 @@ def test_the_code_of_the_page_of_pictures_runs(trained, tokenizer, tmp_path, mon
     assert {path.name for path in tmp_path.iterdir()} == {"attention.html", "cross.png"}
 
 
+def test_the_code_of_the_language_modelling_page_runs(sentences, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    export = "keras_transformer.export.text_generator.export_saved_model"
+    monkeypatch.setattr(export, lambda *arguments, **keywords: "exports/texts/1")  # slow
+    page = (ROOT / "docs/language_modelling.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
+    names = {"texts": sum(sentences, []) * 3}
+    for block in blocks:
+        exec(compile(block, "language_modelling.md", "exec"), names)
+    assert len(blocks) > 5
+    assert "a small dog" in capsys.readouterr().out
+
+
 def test_every_option_of_the_training_page_exists():
     page = (ROOT / "docs/training.md").read_text("utf-8")
     known = set(

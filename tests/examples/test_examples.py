@@ -76,3 +76,16 @@ def test_pictures_are_drawn_from_a_run(trained, tokenizer, tmp_path, monkeypatch
         assert (documented / path.name).is_file()
     assert len(list((tmp_path / "out").glob("*.png"))) == 9
     assert "\\u2581Katz" in (tmp_path / "out" / "attention.html").read_text("utf-8")
+
+
+def test_language_model_is_compared_with_ngrams_and_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    small = {"num-sections": 12, "epochs": 1, "num-layers": 1, "d-model": 16, "vocab-size": 400}
+    options = [word for name, value in small.items() for word in (f"--{name}", str(value))]
+    monkeypatch.setattr("sys.argv", ["language_model.py", *options, "--out", str(tmp_path)])
+    runpy.run_path(str(EXAMPLES / "language_model.py"), run_name="__main__")
+    output = capsys.readouterr().out
+    bits = re.findall(r"^(?:Kneser-Ney|this model): (.+) bits per byte", output, re.MULTILINE)
+    assert len(bits) == 2 and all(1 < float(value) < 9 for value in bits)
+    assert "\n---\nA list is" in output
+    assert (tmp_path / "manifest.json").is_file()
