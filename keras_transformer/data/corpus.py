@@ -62,7 +62,8 @@ def read_files(
     r"""Reads two files of which line i of one translates line i of the other.
 
     Args:
-        source_path, target_path: files as `read_lines` takes them.
+        source_path: a file as `read_lines` takes it.
+        target_path: another, of as many lines.
         errors: at invalid UTF-8, "strict" raises and "skip" skips the pair.
         max_chars: a pair with more characters on either side is skipped.
 
@@ -87,7 +88,9 @@ def read_tsv(path: Path, *, errors: str = "strict", max_chars: int = MAX_CHARS) 
     r"""Reads a file of lines `source<TAB>target`; there is no quoting, quotation marks are text.
 
     Args:
-        path, errors, max_chars: as for `read_files`.
+        path: a file as `read_lines` takes it.
+        errors: as for `read_files`.
+        max_chars: as for `read_files`.
 
     Returns:
         The `Corpus` of the pairs with text on both sides.
@@ -123,7 +126,8 @@ def read_tfds(
         data_dir: the folder of prepared sets, None for `~/tensorflow_datasets`.
         download: whether to download and prepare a set that is not there yet.
         languages: (source, target) among the set's text features, None for its own direction.
-        errors, max_chars: as for `read_files`.
+        errors: as for `read_files`.
+        max_chars: as for `read_files`.
 
     Returns:
         The `Corpus` of the pairs with text on both sides, in the set's order.
