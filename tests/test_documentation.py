@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import re
+import shlex
 from pathlib import Path
 
 import keras
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 import keras_transformer
+from keras_transformer.commands.options import build_parser
 
 ROOT = Path(keras_transformer.__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in (ROOT / "keras_transformer").rglob("*.py")
@@ -39,6 +42,13 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_sentence_becomes_a_list(page):
+    # "... of up to" and "20. It ..." on the next line: Markdown reads an item with the number 20.
+    text = re.sub(r"```.+?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    assert not re.search(r"^\s*(?!1\.)\d+[.)] ", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_pages_name_exist(page):
     folders = "data|layers|models|training|decoding|evaluation|visualization|export|commands"
     folders += "|tests|examples"
@@ -56,50 +66,78 @@ def test_architecture_page_lists_every_file():
         assert f"`{folder}/{path.name}`" in text, path.name
 
 
-def test_the_code_of_the_decoding_page_runs(trained, tokenizer, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def run_code(tmp_path, monkeypatch, capsys):
+    """run_code(page, **names): runs its Python blocks, returns their number and what they print."""
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/decoding.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
-    names = {"model": trained, "tokenizer": tokenizer}
-    for block in blocks:
-        exec(compile(block, "decoding.md", "exec"), names)
-    assert len(blocks) > 8
-    assert "ein Hund rennt" in capsys.readouterr().out
+
+    def run(page, **names):
+        text, printed = (ROOT / page).read_text("utf-8"), []
+        blocks = re.findall(r"```python\n(.+?)```(?:\n\n```text\n(.+?)```)?", text, re.DOTALL)
+        with np.printoptions():  # a page may set its own
+            for code, expected in blocks:
+                exec(compile(code, page, "exec"), names)
+                printed.append(capsys.readouterr().out)
+                assert expected in ("", printed[-1]), code
+        return len(blocks), "".join(printed)
+
+    return run
 
 
-def test_the_code_of_the_training_page_runs(sentences, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/training.md").read_text("utf-8")
-    (block,) = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
+def test_the_code_of_the_paper_page_runs(run_code):
+    num_blocks, printed = run_code("docs/paper_to_code.md")
+    assert num_blocks > 15 and "False\nFalse" not in printed
+
+
+def test_the_code_of_the_decoding_page_runs(run_code, trained, tokenizer):
+    num_blocks, printed = run_code("docs/decoding.md", model=trained, tokenizer=tokenizer)
+    assert num_blocks > 8 and "ein Hund rennt" in printed
+
+
+def test_the_code_of_the_training_page_runs(run_code, sentences, tokenizer):
     names = {"sources": sentences[0], "targets": sentences[1], "tokenizer": tokenizer}
-    exec(compile(block, "training.md", "exec"), names)
-    assert len(names["checkpoint"].history) == 2
+    assert run_code("docs/training.md", **names)[0] == 1
+    assert (Path("runs/page/checkpoints")).is_dir()
 
 
-def test_the_code_of_the_page_of_pictures_runs(trained, tokenizer, tmp_path, monkeypatch, capsys):
+def test_the_code_of_the_page_of_pictures_runs(run_code, trained, tokenizer, tmp_path):
     pytest.importorskip("matplotlib", reason="needs the extra [plots]")
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/visualization.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
-    names = {"model": trained, "tokenizer": tokenizer}
-    for block in blocks:
-        exec(compile(block, "visualization.md", "exec"), names)
-    assert len(blocks) > 9
-    assert "zwei große Katzen schlafen heute hier" in capsys.readouterr().out
+    num_blocks, printed = run_code("docs/visualization.md", model=trained, tokenizer=tokenizer)
+    assert num_blocks > 9 and "zwei große Katzen schlafen heute hier" in printed
     assert {path.name for path in tmp_path.iterdir()} == {"attention.html", "cross.png"}
 
 
-def test_the_code_of_the_language_modelling_page_runs(sentences, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_code_of_the_language_modelling_page_runs(run_code, sentences, monkeypatch):
     export = "keras_transformer.export.text_generator.export_saved_model"
     monkeypatch.setattr(export, lambda *arguments, **keywords: "exports/texts/1")  # slow
-    page = (ROOT / "docs/language_modelling.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
-    names = {"texts": sum(sentences, []) * 3}
-    for block in blocks:
-        exec(compile(block, "language_modelling.md", "exec"), names)
-    assert len(blocks) > 5
-    assert "a small dog" in capsys.readouterr().out
+    texts = sum(sentences, []) * 3
+    num_blocks, printed = run_code("docs/language_modelling.md", texts=texts)
+    assert num_blocks > 5 and "a small dog" in printed
+
+
+def test_the_code_of_the_serving_page_runs(run_code, monkeypatch):
+    import tensorflow as tf
+
+    called = []  # TensorFlow refuses another number of threads once it has run anything
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", called.append)
+    run_code("docs/serving.md")
+    assert called == [1]
+
+
+def test_the_code_of_every_page_has_a_test():
+    tests = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    for page in DOCS:
+        if "```python" in page.read_text("utf-8"):
+            assert f'"{page.relative_to(ROOT).as_posix()}"' in tests
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_of_pages_are_understood(page):
+    for block in re.findall(r"```sh\n(.+?)```", page.read_text("utf-8"), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            if "keras-transformer " in line:
+                words = shlex.split(line, comments=True)
+                build_parser().parse_args(words[words.index("keras-transformer") + 1 :])
 
 
 def test_every_option_of_the_training_page_exists():
