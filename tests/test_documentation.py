@@ -84,6 +84,10 @@ def run_code(tmp_path, monkeypatch, capsys):
     return run
 
 
+def test_the_code_of_the_first_page_runs(run_code):
+    assert "encoder_layer_1" in run_code("docs/index.md")[1]
+
+
 def test_the_code_of_the_paper_page_runs(run_code):
     num_blocks, printed = run_code("docs/paper_to_code.md")
     assert num_blocks > 15 and "False\nFalse" not in printed
@@ -98,6 +102,20 @@ def test_the_code_of_the_training_page_runs(run_code, sentences, tokenizer):
     names = {"sources": sentences[0], "targets": sentences[1], "tokenizer": tokenizer}
     assert run_code("docs/training.md", **names)[0] == 1
     assert (Path("runs/page/checkpoints")).is_dir()
+
+
+def test_the_code_of_the_translation_page_runs(run_code, monkeypatch):
+    size = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16, "dropout": 0.0}
+    monkeypatch.setattr(keras_transformer.presets, "TINY", size)
+    # The page loads its export itself.
+    monkeypatch.setattr("keras_transformer.export.saved_model.self_test", lambda path: None)
+    for name, count in (("train", 40), ("valid", 4)):
+        for language, line in (("en", "a small dog runs home"), ("de", "ein kleiner Hund rennt")):
+            Path(f"{name}.{language}").write_text(f"{line}\n" * count, "utf-8")
+    num_blocks, printed = run_code("docs/translation.md")
+    assert num_blocks == 8
+    assert printed.startswith("40 pairs, skipped: {}\na small dog runs home -> ein kleiner Hund")
+    assert printed.endswith("True\n")  # served, the translation is the same
 
 
 def test_the_code_of_the_page_of_pictures_runs(run_code, trained, tokenizer, tmp_path):
