@@ -1,10 +1,10 @@
-# Two commands do all their own set-up in .venv: `make demo` and `make test`.
+# `make demo`, `make test` and `make docs` do all their own set-up in .venv.
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/keras-transformer demo
@@ -16,8 +16,12 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "built site/index.html; with search: $(BIN)/mkdocs serve"
+
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -28,4 +32,8 @@ $(VENV)/.installed: setup.py | $(BIN)/python
 
 $(VENV)/.installed-test: setup.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: setup.py | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	touch $@ $(VENV)/.installed

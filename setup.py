@@ -12,6 +12,13 @@ VERSION = re.search(
 
 EXTRAS = {
     "ctranslate2": ["ctranslate2>=4.6"],
+    # Ruff breaks long signatures into lines.
+    "docs": [
+        "mkdocs>=1.6,<2",
+        "mkdocs-material>=9.6,<10",
+        "mkdocstrings[python]>=1,<2",
+        "ruff>=0.8",
+    ],
     "jax": ["jax>=0.5"],
     "plots": ["matplotlib>=3.9"],
     "serving": ["tensorflow-serving-api>=2.20,<2.22"],
