@@ -112,6 +112,7 @@ ORDER = {
         "precision",
         "ctranslate2",
         "warmup",
+        "version_directory",
         "saved_model",
         "strings",
         "translator",

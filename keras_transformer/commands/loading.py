@@ -7,8 +7,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_transformer.export.run_directory import is_run, load_translator
-from keras_transformer.export.saved_model import saved_model_path
 from keras_transformer.export.translator import translate_in_batches
+from keras_transformer.export.version_directory import saved_model_path
 
 
 def search_options(options) -> dict:

@@ -1,14 +1,10 @@
 """A translator or a text generator as a SavedModel that needs no Python of ours."""
 
-import os
-import shutil
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.export.precision import PRECISIONS, serving_copy
+from keras_transformer.export.version_directory import write_version
 from keras_transformer.export.warmup import write_batching_parameters, write_warmup_requests
 from keras_transformer.layers.checks import check_choice
 from keras_transformer.layers.linear import column_blocks
@@ -23,29 +19,20 @@ def export_saved_model(
 ) -> str:
     """Writes the next version of a model directory, all of it or nothing.
 
-    The version is written beside `directory`, tested, and renamed into it, so that a server that
-    polls `directory` never sees half of one. `translator` is a `Translator` or a `TextGenerator`;
-    the other arguments, result and errors are those of `Translator.export`.
+    It is tested before it appears; see `write_version`. `translator` is a `Translator` or a
+    `TextGenerator`; the other arguments, result and errors are those of `Translator.export`.
     """
     check_choice("precision", precision, PRECISIONS)
-    directory, version = _place(Path(directory).absolute(), overwrite)
-    directory.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-    try:
+
+    def write(path):
         module = serving_module(translator, precision, names)
-        tf.saved_model.save(module, str(temporary), signatures=module.signature_functions)
+        tf.saved_model.save(module, str(path), signatures=module.signature_functions)
         if warmup is not None:
-            write_warmup_requests(temporary, warmup, WARM_SIGNATURES)
-            write_batching_parameters(temporary)
-        self_test(temporary)
-        temporary.chmod(0o755)
-        final = directory / str(next_version(directory) if version is None else version)
-        if overwrite and final.exists():
-            shutil.rmtree(final)
-        os.rename(temporary, final)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return str(final)
+            write_warmup_requests(path, warmup, WARM_SIGNATURES)
+            write_batching_parameters(path)
+        self_test(path)
+
+    return write_version(directory, write, overwrite)
 
 
 def serving_module(translator, precision, names=None) -> tf.Module:
@@ -87,42 +74,3 @@ def self_test(path) -> None:
     for texts in output.values():
         for text in texts.numpy() if texts.dtype == tf.string else ():
             text.decode("utf-8")
-
-
-def _place(directory: Path, overwrite: bool):
-    """The model's directory, and the version that was asked for or None."""
-    if directory.exists() and not directory.is_dir():
-        raise ValueError(f"{directory} is a file; name a directory to export to.")
-    if not directory.name.isdecimal():
-        return directory, None
-    if directory.exists() and not overwrite:
-        raise ValueError(
-            f"{directory} exists; name its parent for the next version, or pass overwrite=True "
-            "(--overwrite)."
-        )
-    if directory.exists() and not (directory / "saved_model.pb").is_file():
-        raise ValueError(f"{directory} is no SavedModel to replace; name another directory.")
-    return directory.parent, int(directory.name)
-
-
-def next_version(directory) -> int:
-    """One more than the largest numeric name in `directory`, from 1."""
-    return 1 + max(versions(directory), default=0)
-
-
-def versions(directory) -> list[int]:
-    """The numeric names in `directory`, those that TensorFlow Serving reads as versions."""
-    return [int(entry.name) for entry in Path(directory).iterdir() if entry.name.isdecimal()]
-
-
-def saved_model_path(directory):
-    """The SavedModel in `directory`: itself, or its newest version; None if there is none."""
-    directory = Path(directory)
-    if (directory / "saved_model.pb").is_file():
-        return directory
-    if not directory.is_dir():
-        return None
-    for version in sorted(versions(directory), reverse=True):
-        if (directory / str(version) / "saved_model.pb").is_file():
-            return directory / str(version)
-    return None

@@ -7,7 +7,8 @@ import tensorflow as tf
 from keras_transformer import Transformer, Translator
 from keras_transformer.export import saved_model
 from keras_transformer.export.precision import serving_copy
-from keras_transformer.export.saved_model import next_version, saved_model_path, serving_module
+from keras_transformer.export.saved_model import serving_module
+from keras_transformer.export.version_directory import next_version, saved_model_path
 
 
 @pytest.fixture(scope="module")
