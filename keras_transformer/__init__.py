@@ -8,7 +8,7 @@ The pipeline, a stage a line:
   `LanguageModel`).
 - `keras_transformer.training`: what `model.fit` needs (`TransformerSchedule`, ...).
 - `keras_transformer.decoding`: search over any step function (`greedy_search`, `beam_search`).
-- `keras_transformer.evaluation`: BLEU and chrF, perplexity.
+- `keras_transformer.evaluation`: BLEU and chrF, perplexity; scores of forecasts.
 - `keras_transformer.visualization`: attention, the beam, masks, positions (`attention_maps`, ...).
 - `keras_transformer.export`: text to text, and the SavedModel (`Translator`, `TextGenerator`).
 

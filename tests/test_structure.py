@@ -38,7 +38,15 @@ ALLOWED = {
 
 # Inside a folder, a file may import those before it.
 ORDER = {
-    "data": ["special_tokens", "corpus", "tokenizer", "synthetic", "batching", "packing"],
+    "data": [
+        "special_tokens",
+        "corpus",
+        "tokenizer",
+        "synthetic",
+        "batching",
+        "packing",
+        "forecast_windows",
+    ],
     "layers": [
         "checks",
         "linear",
@@ -90,7 +98,7 @@ ORDER = {
         "callbacks",
         "tensorboard",
     ],
-    "evaluation": ["scores", "perplexity"],
+    "evaluation": ["scores", "perplexity", "forecast_scores", "seasonal_naive"],
     "visualization": [
         "figures",
         "attention",
