@@ -27,6 +27,8 @@ _HOMES = {
     "Encoder": "models.encoder",
     "EncoderLayer": "layers.encoder_layer",
     "FeedForward": "layers.feed_forward",
+    "Forecaster": "models.forecaster",
+    "ForecastLoss": "training.forecast_loss",
     "greedy_search": "decoding.greedy_search",
     "LanguageModel": "models.language_model",
     "MaskedAccuracy": "training.metrics",

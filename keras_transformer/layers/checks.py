@@ -7,6 +7,12 @@ def check_positive_int(name: str, value) -> int:
     return value
 
 
+def check_count(name: str, value) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be an integer of at least 0, but is {value!r}.")
+    return value
+
+
 def check_rate(name: str, value) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise ValueError(f"{name} must be a number in [0, 1), but is {value!r}.")
@@ -28,3 +34,13 @@ def check_choice(name: str, value, choices) -> str:
         allowed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {allowed}, but is {value!r}.")
     return value
+
+
+def check_quantiles(values) -> tuple[float, ...]:
+    values = tuple(values)
+    numbers = all(isinstance(value, (int, float)) and 0 < value < 1 for value in values)
+    if not numbers or any(low >= high for low, high in zip(values, values[1:], strict=False)):
+        raise ValueError(
+            f"quantiles must be rising numbers in (0, 1), such as (0.1, 0.5, 0.9), not {values!r}."
+        )
+    return values
