@@ -5,7 +5,7 @@ The pipeline, a stage a line:
 - `keras_transformer.data`: text in, batches out (`Tokenizer`).
 - `keras_transformer.layers`: attention and what surrounds it (`MultiHeadAttention`, ...).
 - `keras_transformer.models`: stacks and whole models (`Encoder`, `Decoder`, `Transformer`,
-  `LanguageModel`).
+  `LanguageModel`, `Forecaster`, `SequenceClassifier`).
 - `keras_transformer.training`: what `model.fit` needs (`TransformerSchedule`, ...).
 - `keras_transformer.decoding`: search over any step function (`greedy_search`, `beam_search`).
 - `keras_transformer.evaluation`: BLEU and chrF, perplexity; scores of forecasts.
@@ -37,6 +37,7 @@ _HOMES = {
     "Perplexity": "training.metrics",
     "PositionalEmbedding": "layers.positional_embedding",
     "presets": "presets",
+    "SequenceClassifier": "models.sequence_classifier",
     "TextGenerator": "export.text_generator",
     "Tokenizer": "data.tokenizer",
     "Transformer": "models.transformer",

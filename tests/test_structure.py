@@ -55,6 +55,7 @@ ORDER = {
         "dropout",
         "masks",
         "rotary",
+        "pooling",
         "history_window",
         "instance_normalization",
         "decoding_step",
@@ -88,6 +89,7 @@ ORDER = {
         "language_model",
         "forecast_inputs",
         "forecaster",
+        "sequence_classifier",
     ],
     "training": [
         "schedules",
@@ -166,6 +168,7 @@ PUBLIC_NAMES = {
     "MultiHeadAttention",
     "Perplexity",
     "PositionalEmbedding",
+    "SequenceClassifier",
     "TextGenerator",
     "Tokenizer",
     "Transformer",

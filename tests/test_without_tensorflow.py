@@ -25,9 +25,11 @@ import keras
 import numpy as np
 from keras import ops
 from keras_transformer import (
-    LanguageModel, MaskedAccuracy, MaskedCrossentropy, MultiHeadAttention, Perplexity, Transformer,
-    TransformerSchedule, beam_search, greedy_search,
+    Forecaster, ForecastLoss, LanguageModel, MaskedAccuracy, MaskedCrossentropy,
+    MultiHeadAttention, Perplexity, SequenceClassifier, Transformer, TransformerSchedule,
+    beam_search, greedy_search,
 )
+from keras_transformer.data.forecast_windows import rolling_windows
 from keras_transformer.decoding.sampling import sampler
 from keras_transformer.models.language_model import split_prompts
 
@@ -83,6 +85,15 @@ for function in attended, gradient:
     fused, plain = function(x, False), function(x, True)
     np.testing.assert_allclose(fused, plain, atol=1e-5)
     assert np.isfinite(fused).all()
+
+sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
+forecaster = Forecaster(history_length=12, horizon=3, patch_length=3, **sizes)
+forecaster.compile(keras.optimizers.Adam(1e-2), ForecastLoss(forecaster.quantiles))
+windows = rolling_windows(np.sin(np.arange(75.0)), history_length=12, horizon=3)
+losses = forecaster.fit(*windows, epochs=9, batch_size=61, verbose=0).history["loss"]
+assert losses[-1] < 0.8 * losses[0], losses
+assert SequenceClassifier(num_classes=2, vocab_size=9, **sizes)(source_ids[:4] % 9).shape == (4, 2)
+assert "tensorflow" not in sys.modules
 print("translated")
 
 # A text counts on from where its prompt begins.
