@@ -128,6 +128,7 @@ ORDER = {
         "ctranslate2",
         "warmup",
         "version_directory",
+        "encoder_models",
         "saved_model",
         "strings",
         "translator",

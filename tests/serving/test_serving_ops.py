@@ -4,7 +4,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 
-from keras_transformer import Translator
+from keras_transformer import Forecaster, SequenceClassifier, Translator
+from keras_transformer.export.encoder_models import export_classifier, export_forecaster
 from tests.serving.served_ops import TEXT_OPS, core_ops, refused
 
 
@@ -27,6 +28,15 @@ def test_an_export_has_only_ops_that_the_server_has(exported):
 def test_an_export_of_another_search_has_only_such_ops(trained, tokenizer, tmp_path):
     translator = Translator(trained, tokenizer, search="greedy")
     assert not refused(translator.export(tmp_path / "model", signatures=("translate", "align")))
+
+
+def test_exports_of_the_encoder_alone_have_only_such_ops(tokenizer, tmp_path):
+    sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
+    forecaster = Forecaster(history_length=4, horizon=2, num_covariates=1, **sizes)
+    assert not refused(export_forecaster(forecaster, tmp_path / "series"))
+    classifier = SequenceClassifier(num_classes=2, vocab_size=tokenizer.vocab_size, **sizes)
+    path = export_classifier(classifier, tmp_path / "languages", tokenizer=tokenizer)
+    assert not refused(path)
 
 
 def test_core_ops_are_those_without_tensorflow_text():
