@@ -19,6 +19,7 @@ EXTRAS = {
         "mkdocstrings[python]>=1,<2",
         "ruff>=0.8",
     ],
+    "forecasting": ["statsmodels>=0.14.5"],
     "jax": ["jax>=0.5"],
     "plots": ["matplotlib>=3.9"],
     "serving": ["tensorflow-serving-api>=2.20,<2.22"],

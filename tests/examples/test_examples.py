@@ -7,8 +7,10 @@ import re
 import runpy
 import subprocess
 import sys
+from functools import partialmethod
 from pathlib import Path
 
+import keras
 import pytest
 
 from keras_transformer import presets
@@ -89,3 +91,39 @@ def test_language_model_is_compared_with_ngrams_and_kept(tmp_path, monkeypatch, 
     assert len(bits) == 2 and all(1 < float(value) < 9 for value in bits)
     assert "\n---\nA list is" in output
     assert (tmp_path / "manifest.json").is_file()
+
+
+def run_example(name, arguments, monkeypatch):
+    """In this process, without graphs, which would take longer to build than to use."""
+    eager = partialmethod(keras.Model.compile, run_eagerly=True)
+    monkeypatch.setattr(keras.Model, "compile", eager)
+    monkeypatch.setattr("sys.argv", [name, *map(str, arguments)])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+def test_forecasting_example_scores_every_model(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("statsmodels", reason="needs the extra [forecasting]")
+    pytest.importorskip("matplotlib", reason="needs the extra [plots]")
+    sizes = ["--series", "sunspots", "--seeds", 1, "--updates", 2, "--origins", 2]
+    arguments = [*sizes, "--plot", tmp_path / "forecasts.png"]
+    run_example("forecasting.py", arguments, monkeypatch)
+    rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines()[2:]]
+    models = ["seasonal naive", "ETS", "LSTM", "LSTM + linear", "Forecaster"]
+    assert [row[1].strip() for row in rows] == models
+    assert all(0 < float(row[3]) < 9 and 0 < float(row[4]) < 9 for row in rows)
+    sizes = [int(row[2]) for row in rows[2:]]
+    assert sizes[2] <= sizes[0] < 1.05 * sizes[2]  # the LSTM is no smaller
+    assert (tmp_path / "forecasts.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_classification_example_exports_the_classifier(tmp_path, monkeypatch, capsys):
+    sizes = ["--limit", 200, "--epochs", 1, "--vocab-size", 400, "--d-model", 8]
+    run_example("classification.py", [*sizes, "--out", tmp_path / "languages"], monkeypatch)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0] for line in lines[3:6]] == [
+        "| the most frequent language",
+        "| naive Bayes",
+        "| SequenceClassifier",
+    ]
+    assert lines[6].endswith("languages/1")
+    assert (tmp_path / "languages" / "1" / "saved_model.pb").is_file()
