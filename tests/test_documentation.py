@@ -4,6 +4,7 @@ import doctest
 import importlib
 import re
 import shlex
+from functools import partialmethod
 from pathlib import Path
 
 import keras
@@ -156,6 +157,16 @@ def test_commands_of_pages_are_understood(page):
             if "keras-transformer " in line:
                 words = shlex.split(line, comments=True)
                 build_parser().parse_args(words[words.index("keras-transformer") + 1 :])
+
+
+def test_the_code_of_the_forecasting_page_runs(run_code, monkeypatch):
+    # Graphs would take longer to build than so short a training.
+    eager = partialmethod(keras.Model.compile, run_eagerly=True)
+    monkeypatch.setattr(keras.Model, "compile", eager)
+    num_blocks, printed = run_code("docs/forecasting.md")
+    assert num_blocks == 8
+    scores = dict(re.findall(r"(.*MASE|pinball) ([\d.]+)", printed))
+    assert float(scores["MASE"]) < float(scores["seasonal naive MASE"])
 
 
 def test_every_option_of_the_training_page_exists():
