@@ -3,6 +3,8 @@
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
+# Python compiles what it imports; to compile all of TensorFlow takes as long as to unpack it.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
 
 .PHONY: demo test lint docs clean
 
@@ -27,13 +29,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(INSTALL) .
 	touch $@
 
 $(VENV)/.installed-test: setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	$(INSTALL) ".[test]"
 	touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(INSTALL) ".[docs]"
 	touch $@ $(VENV)/.installed

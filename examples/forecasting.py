@@ -40,9 +40,10 @@ ENCODER = {"patch_length": 3, "num_layers": 2, "d_model": 32, "num_heads": 4, "d
 DROPOUT = 0.1
 # What `--tune` tries, and what it found best.
 GRID = [
-    {"history_length": length, "learning_rate": rate}
+    {"history_length": length, "learning_rate": rate, "updates": updates}
     for length in (24, 36, 48)
     for rate in (1e-3, 3e-3, 1e-2)
+    for updates in (150, 600)
 ]
 CHOSEN = {
     ("Forecaster", "sunspots"): {"history_length": 24, "learning_rate": 1e-3},
@@ -107,7 +108,7 @@ def build(model, history_length):
     return LSTMForecaster(units=units, linear=model == "LSTM + linear")
 
 
-def neural(model, series, origins, settings, updates, seed):
+def neural(model, series, origins, settings, seed):
     """Fits a network on what lies before the first origin.
 
     Returns:
@@ -115,6 +116,7 @@ def neural(model, series, origins, settings, updates, seed):
     """
     keras.utils.set_random_seed(seed)
     sizes = {"history_length": settings["history_length"], "horizon": HORIZON}
+    updates = settings["updates"]
     train = rolling_windows(series[: origins[0]], **sizes)
     test = windows_at(series, origins, **sizes)
     schedule = keras.optimizers.schedules.CosineDecay(
@@ -190,7 +192,7 @@ def tune(options) -> None:
             errors = []
             for settings in GRID:
                 runs = [
-                    neural(model, series, origins, settings, options.updates, seed)[0]
+                    neural(model, series, origins, settings, seed)[0]
                     for seed in range(options.seeds)
                 ]
                 error = np.mean([scores(series, origins, SEASONS[name], run)[0] for run in runs])
@@ -213,10 +215,11 @@ def evaluate(options) -> dict:
                 # The repeated season and the mean, which for ETS is the median, too.
                 point, runs = 0, [(BASELINES[model](series, origins, season), "")]
             else:
-                settings = CHOSEN[model.removesuffix(" + linear"), name]
+                settings = dict(CHOSEN[model.removesuffix(" + linear"), name])
+                settings["updates"] = options.updates or settings["updates"]
                 point, runs = MEDIAN, []
                 for seed in range(options.seeds):
-                    runs.append(neural(model, series, origins, settings, options.updates, seed))
+                    runs.append(neural(model, series, origins, settings, seed))
             rows = np.array([scores(series, origins, season, run, point) for run, _ in runs])
             (error, pinball, inside), spread = rows.mean(axis=0), rows[:, 0].std()
             error = f"{error:.3f} ± {spread:.3f}" if len(runs) > 1 else f"{error:.3f}"
@@ -252,7 +255,7 @@ def main():
     parser.add_argument("--series", nargs="+", choices=SEASONS, default=list(SEASONS))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each neural model")
-    parser.add_argument("--updates", type=int, default=600, help="steps of each training")
+    parser.add_argument("--updates", type=int, help="steps of each training, for a short trial")
     parser.add_argument("--origins", type=int, help="only the first so many forecasts")
     parser.add_argument("--tune", action="store_true", help="score the grid on validation instead")
     parser.add_argument("--plot", help="file for a picture of the last model's forecasts")

@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests need: seeds, and a tiny translator, trained once."""
 
+import gc
 import os
 import random as random_module
 from importlib.util import find_spec
@@ -23,6 +24,9 @@ SENTENCES = [
     ("two big cats sleep here today", "zwei große Katzen schlafen heute hier"),
 ]
 
+# Building graphs makes many objects that stay; to look through them again and again is a twentieth
+# of the time that the tests take.
+gc.set_threshold(50_000)
 
 # Files are dealt to processes in this order, so that none is left with a long one at the end.
 LONGEST_FIRST = ("examples", "cli", "test_documentation", "serving", "export", "training")

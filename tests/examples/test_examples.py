@@ -83,9 +83,7 @@ def test_pictures_are_drawn_from_a_run(trained, tokenizer, tmp_path, monkeypatch
 def test_language_model_is_compared_with_ngrams_and_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(EXAMPLES)
     small = {"num-sections": 12, "epochs": 1, "num-layers": 1, "d-model": 16, "vocab-size": 400}
-    options = [word for name, value in small.items() for word in (f"--{name}", str(value))]
-    monkeypatch.setattr("sys.argv", ["language_model.py", *options, "--out", str(tmp_path)])
-    runpy.run_path(str(EXAMPLES / "language_model.py"), run_name="__main__")
+    run(monkeypatch, "language_model.py", **small, out=tmp_path)
     output = capsys.readouterr().out
     bits = re.findall(r"^(?:Kneser-Ney|this model): (.+) bits per byte", output, re.MULTILINE)
     assert len(bits) == 2 and all(1 < float(value) < 9 for value in bits)
@@ -93,20 +91,18 @@ def test_language_model_is_compared_with_ngrams_and_kept(tmp_path, monkeypatch, 
     assert (tmp_path / "manifest.json").is_file()
 
 
-def run_example(name, arguments, monkeypatch):
-    """In this process, without graphs, which would take longer to build than to use."""
+@pytest.fixture
+def eager(monkeypatch):
+    """No graphs, which would take longer to build than to use."""
     eager = partialmethod(keras.Model.compile, run_eagerly=True)
     monkeypatch.setattr(keras.Model, "compile", eager)
-    monkeypatch.setattr("sys.argv", [name, *map(str, arguments)])
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
 
-def test_forecasting_example_scores_every_model(tmp_path, monkeypatch, capsys):
+def test_forecasting_example_scores_every_model(eager, tmp_path, monkeypatch, capsys):
     pytest.importorskip("statsmodels", reason="needs the extra [forecasting]")
     pytest.importorskip("matplotlib", reason="needs the extra [plots]")
-    sizes = ["--series", "sunspots", "--seeds", 1, "--updates", 2, "--origins", 2]
-    arguments = [*sizes, "--plot", tmp_path / "forecasts.png"]
-    run_example("forecasting.py", arguments, monkeypatch)
+    options = {"series": "sunspots", "seeds": 1, "updates": 2, "origins": 2}
+    run(monkeypatch, "forecasting.py", **options, plot=tmp_path / "forecasts.png")
     rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines()[2:]]
     models = ["seasonal naive", "ETS", "LSTM", "LSTM + linear", "Forecaster"]
     assert [row[1].strip() for row in rows] == models
@@ -116,9 +112,9 @@ def test_forecasting_example_scores_every_model(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "forecasts.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_classification_example_exports_the_classifier(tmp_path, monkeypatch, capsys):
-    sizes = ["--limit", 200, "--epochs", 1, "--vocab-size", 400, "--d-model", 8]
-    run_example("classification.py", [*sizes, "--out", tmp_path / "languages"], monkeypatch)
+def test_classification_example_exports_the_classifier(eager, tmp_path, monkeypatch, capsys):
+    options = {"limit": 200, "epochs": 1, "vocab-size": 400, "d-model": 8}
+    run(monkeypatch, "classification.py", **options, out=tmp_path / "languages")
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[0] for line in lines[3:6]] == [
         "| the most frequent language",

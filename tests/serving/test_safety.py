@@ -26,7 +26,7 @@ print(seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1
 """
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.binary(max_size=2000) | st.text(max_size=500), max_size=4))
 def test_any_bytes_and_any_text_are_answered_with_text(served, texts):
     encoded = [t if isinstance(t, bytes) else t.encode("utf-8", "surrogatepass") for t in texts]

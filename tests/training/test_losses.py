@@ -230,7 +230,7 @@ batches = [((rows(lengths), rows(lengths)), rows(lengths)) for lengths in LENGTH
 ids = tf.TensorSpec((None, None), tf.int32)
 
 
-def train(strategy, optimizer):
+def train(strategy):
     dataset = tf.data.Dataset.from_generator(
         lambda: iter(batches), output_signature=((ids, ids), ids)
     ).apply(tf.data.experimental.assert_cardinality(len(batches)))
@@ -242,9 +242,11 @@ def train(strategy, optimizer):
             num_layers=1, d_model=8, num_heads=2, d_ff=16, source_vocab_size=12, dropout=0.0
         )
         start = model.get_weights()
-        optimizer = keras.optimizers.deserialize(optimizer)
+        # Not Adam, to which the size of the gradient does not matter.
         model.compile(
-            optimizer, loss=MaskedCrossentropy(0.1), metrics=[MaskedAccuracy(), Perplexity()]
+            keras.optimizers.SGD(0.5),
+            loss=MaskedCrossentropy(0.1),
+            metrics=[MaskedAccuracy(), Perplexity()],
         )
     history = model.fit(dataset, epochs=2, verbose=0, shuffle=False).history
     moved = max(np.abs(a - b).max() for a, b in zip(start, model.get_weights()))
@@ -252,12 +254,10 @@ def train(strategy, optimizer):
     return model.get_weights(), [history[name] for name in ("masked_accuracy", "perplexity")]
 
 
-for optimizer in (keras.optimizers.SGD(0.5), keras.optimizers.Adam(0.01, epsilon=1e-4)):
-    optimizer = keras.optimizers.serialize(optimizer)
-    (one, one_metrics), (two, two_metrics) = (train(s, optimizer) for s in ("none", "mirrored"))
-    for a, b in zip(one, two):
-        np.testing.assert_allclose(a, b, atol=1e-5)
-    np.testing.assert_allclose(one_metrics, two_metrics, rtol=1e-5)
+(one, one_metrics), (two, two_metrics) = (train(strategy) for strategy in ("none", "mirrored"))
+for a, b in zip(one, two):
+    np.testing.assert_allclose(a, b, atol=1e-5)
+np.testing.assert_allclose(one_metrics, two_metrics, rtol=1e-5)
 print("same weights")
 """
 
