@@ -41,17 +41,17 @@ DROPOUT = 0.1
 # What `--tune` tries, and what it found best.
 GRID = [
     {"history_length": length, "learning_rate": rate, "updates": updates}
-    for length in (24, 36, 48)
+    for length in (12, 24, 36, 48)
     for rate in (1e-3, 3e-3, 1e-2)
     for updates in (150, 600)
 ]
 CHOSEN = {
-    ("Forecaster", "sunspots"): {"history_length": 24, "learning_rate": 1e-3},
-    ("Forecaster", "co2"): {"history_length": 36, "learning_rate": 1e-2},
-    ("Forecaster", "elnino"): {"history_length": 48, "learning_rate": 1e-2},
-    ("LSTM", "sunspots"): {"history_length": 24, "learning_rate": 1e-3},
-    ("LSTM", "co2"): {"history_length": 48, "learning_rate": 1e-2},
-    ("LSTM", "elnino"): {"history_length": 48, "learning_rate": 3e-3},
+    ("Forecaster", "sunspots"): {"history_length": 24, "learning_rate": 1e-3, "updates": 600},
+    ("Forecaster", "co2"): {"history_length": 36, "learning_rate": 1e-2, "updates": 600},
+    ("Forecaster", "elnino"): {"history_length": 48, "learning_rate": 1e-2, "updates": 600},
+    ("LSTM", "sunspots"): {"history_length": 24, "learning_rate": 1e-3, "updates": 600},
+    ("LSTM", "co2"): {"history_length": 48, "learning_rate": 1e-2, "updates": 600},
+    ("LSTM", "elnino"): {"history_length": 48, "learning_rate": 3e-3, "updates": 600},
 }
 
 

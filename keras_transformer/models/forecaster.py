@@ -242,6 +242,8 @@ class Forecaster(keras.Model):
         return (shape[0], self.horizon, self.num_features, 1 + len(self.quantiles))
 
     def get_config(self):
+        stack = self.encoder.get_config()
+        del stack["norm"], stack["rotary"]
         own = {
             "history_length": self.history_length,
             "horizon": self.horizon,
@@ -250,4 +252,4 @@ class Forecaster(keras.Model):
             "quantiles": list(self.quantiles),
             "patch_length": self.patch_length,
         }
-        return {**self.encoder.get_config(), **own, **super().get_config()}
+        return {**stack, **own, **super().get_config()}

@@ -121,9 +121,11 @@ class SequenceClassifier(keras.Model):
         return (ids_shape[0], self.num_classes)
 
     def get_config(self):
+        stack = self.encoder.get_config()
+        del stack["norm"], stack["rotary"]
         own = {
             "num_classes": self.num_classes,
             "vocab_size": self.embedding.vocab_size,
             "max_length": self.embedding.max_length,
         }
-        return {**self.encoder.get_config(), **own, **super().get_config()}
+        return {**stack, **own, **super().get_config()}
