@@ -216,8 +216,8 @@ def evaluate(options) -> dict:
                 # The repeated season and the mean, which for ETS is the median, too.
                 point, runs = 0, [(BASELINES[model](series, origins, season), "")]
             else:
-                settings = dict(CHOSEN[model.removesuffix(" + linear"), name])
-                settings["updates"] = options.updates or settings["updates"]
+                chosen = CHOSEN[model.removesuffix(" + linear"), name]
+                settings = {key: getattr(options, key) or value for key, value in chosen.items()}
                 point, runs = MEDIAN, []
                 for seed in range(options.seeds):
                     runs.append(neural(model, series, origins, settings, seed))
@@ -256,7 +256,9 @@ def main():
     parser.add_argument("--series", nargs="+", choices=SEASONS, default=list(SEASONS))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each neural model")
-    parser.add_argument("--updates", type=int, help="steps of each training, for a short trial")
+    parser.add_argument("--history-length", type=int, help="instead of the chosen ones")
+    parser.add_argument("--learning-rate", type=float, help="instead of the chosen ones")
+    parser.add_argument("--updates", type=int, help="of each training, instead of the chosen ones")
     parser.add_argument("--origins", type=int, help="only the first so many forecasts")
     parser.add_argument("--tune", action="store_true", help="score the grid on validation instead")
     parser.add_argument("--plot", help="file for a picture of the last model's forecasts")

@@ -3,6 +3,7 @@
 import gc
 import os
 import random as random_module
+from functools import partialmethod
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -117,6 +118,13 @@ def fixed_seed():
     # which makes it forget every function that it has optimized.
     random_module.seed(0)
     np.random.seed(0)
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """`fit` without graphs, which would take longer to build than so short a training."""
+    compile_eagerly = partialmethod(keras.Model.compile, run_eagerly=True)
+    monkeypatch.setattr(keras.Model, "compile", compile_eagerly)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import doctest
 import importlib
 import re
 import shlex
-from functools import partialmethod
 from pathlib import Path
 
 import keras
@@ -159,10 +158,7 @@ def test_commands_of_pages_are_understood(page):
                 build_parser().parse_args(words[words.index("keras-transformer") + 1 :])
 
 
-def test_the_code_of_the_forecasting_page_runs(run_code, monkeypatch):
-    # Graphs would take longer to build than so short a training.
-    eager = partialmethod(keras.Model.compile, run_eagerly=True)
-    monkeypatch.setattr(keras.Model, "compile", eager)
+def test_the_code_of_the_forecasting_page_runs(eager, run_code):
     num_blocks, printed = run_code("docs/forecasting.md")
     assert num_blocks == 8
     scores = dict(re.findall(r"(.*MASE|pinball) ([\d.]+)", printed))

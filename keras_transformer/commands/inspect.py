@@ -70,6 +70,7 @@ def run(options) -> None:
 
 
 def check_out(out: Path) -> None:
+    """A ValueError, before the model is loaded, if no page can be written there."""
     if out.is_dir():
         raise ValueError(
             f"--out {out} is a directory; name a file, such as {out / 'inspect.html'}."

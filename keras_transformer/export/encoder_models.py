@@ -1,9 +1,9 @@
 """Forecasters and classifiers as SavedModels that need no Python of ours."""
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.export.strings import check_backend
 from keras_transformer.export.version_directory import write_version
 
 
@@ -115,11 +115,7 @@ def _function(function, *specs):
 
 def _export(model, directory, signatures, example, overwrite, tokenizer=None) -> str:
     """Saves the signatures with the weights they use, and asks `serving_default` the example."""
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            "A SavedModel is a TensorFlow graph, but the Keras backend is "
-            f"{keras.backend.backend()}; set KERAS_BACKEND=tensorflow and load the weights there."
-        )
+    check_backend("SavedModel")
     module = tf.Module()
     module.model_weights = [weight.value for weight in model.weights]
     module.tokenizer = tokenizer

@@ -102,5 +102,6 @@ def inspect_translation(translator, text: str) -> Inspection:
 
 
 def check_text(text: str) -> None:
+    """A ValueError if a text is blank."""
     if not text.strip():
         raise ValueError(f"The sentence must have words to look at, but is {text!r}.")

@@ -24,13 +24,18 @@ def check_texts(name: str, texts) -> list[str]:
     return texts
 
 
-def check_fit(what: str, sizes: dict, tokenizer) -> None:
-    """A ValueError if the backend has no graphs, or a vocabulary size is not the tokenizer's."""
+def check_backend(what: str) -> None:
+    """A ValueError if Keras works on another backend than TensorFlow."""
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"A {what} is a TensorFlow graph, but the Keras backend is "
             f"{keras.backend.backend()}; set KERAS_BACKEND=tensorflow and load the weights there."
         )
+
+
+def check_fit(what: str, sizes: dict, tokenizer) -> None:
+    """A ValueError if the backend has no graphs, or a vocabulary size is not the tokenizer's."""
+    check_backend(what)
     for name, size in sizes.items():
         if not 0 <= size - tokenizer.vocab_size < VOCABULARY_PADDING:
             raise ValueError(

@@ -7,10 +7,8 @@ import re
 import runpy
 import subprocess
 import sys
-from functools import partialmethod
 from pathlib import Path
 
-import keras
 import pytest
 
 from keras_transformer import presets
@@ -89,13 +87,6 @@ def test_language_model_is_compared_with_ngrams_and_kept(tmp_path, monkeypatch, 
     assert len(bits) == 2 and all(1 < float(value) < 9 for value in bits)
     assert "\n---\nA list is" in output
     assert (tmp_path / "manifest.json").is_file()
-
-
-@pytest.fixture
-def eager(monkeypatch):
-    """No graphs, which would take longer to build than to use."""
-    eager = partialmethod(keras.Model.compile, run_eagerly=True)
-    monkeypatch.setattr(keras.Model, "compile", eager)
 
 
 def test_forecasting_example_scores_every_model(eager, tmp_path, monkeypatch, capsys):
