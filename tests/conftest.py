@@ -15,6 +15,7 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 import keras
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 SENTENCES = [
     ("a dog runs", "ein Hund rennt"),
@@ -144,3 +145,18 @@ def randomize(random):
         return layer
 
     return fill
+
+
+@pytest.fixture
+def events():
+    """What was logged to a folder for TensorBoard: tag -> [(step, value), ...]."""
+
+    def read(folder):
+        accumulator = EventAccumulator(str(folder))
+        accumulator.Reload()
+        return {
+            tag: [(event.step, event.tensor_proto) for event in accumulator.Tensors(tag)]
+            for tag in accumulator.Tags()["tensors"]
+        }
+
+    return read

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from keras_transformer.training import callbacks as module
 from keras_transformer.training.callbacks import (
@@ -84,15 +83,6 @@ def monitor(log_dir=None, scores=(12.5, 50.0), **kwargs):
     )
 
 
-def events(folder):
-    accumulator = EventAccumulator(str(folder))
-    accumulator.Reload()
-    return {
-        tag: [(event.step, event.tensor_proto) for event in accumulator.Tensors(tag)]
-        for tag in accumulator.Tags()["tensors"]
-    }
-
-
 def test_bleu_is_that_of_the_translations_of_the_sources():
     seen = []
 
@@ -108,7 +98,7 @@ def test_bleu_is_that_of_the_translations_of_the_sources():
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
-def test_tensorboard_shows_speed_bleu_and_readable_translations_of_every_epoch(tmp_path):
+def test_tensorboard_shows_speed_bleu_and_readable_translations_of_every_epoch(tmp_path, events):
     samples = monitor(tmp_path / "samples", num_samples=2)
     fit([TokensPerSecond(lambda: 9), samples, keras.callbacks.TensorBoard(str(tmp_path))], epochs=2)
     training = events(tmp_path / "train")

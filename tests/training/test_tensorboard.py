@@ -2,7 +2,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from keras_transformer import MaskedCrossentropy, Transformer
 from keras_transformer.training.tensorboard import (
@@ -24,15 +23,6 @@ def make():
     return model
 
 
-def events(folder):
-    accumulator = EventAccumulator(str(folder))
-    accumulator.Reload()
-    return {
-        tag: [(event.step, event.tensor_proto) for event in accumulator.Tensors(tag)]
-        for tag in accumulator.Tags()["tensors"]
-    }
-
-
 def fit(model, callbacks, epochs=1, initial_epoch=0, **kwargs):
     model.fit(
         (IDS, IDS),
@@ -46,7 +36,7 @@ def fit(model, callbacks, epochs=1, initial_epoch=0, **kwargs):
     )
 
 
-def test_steps_and_epochs_go_on_over_a_second_fit(tmp_path):
+def test_steps_and_epochs_go_on_over_a_second_fit(tmp_path, events):
     model = make()
     fit(model, [TensorBoardMonitor(tmp_path, settings={"dropout": 0.1})])
     fit(model, [TensorBoardMonitor(tmp_path)], epochs=3, initial_epoch=1)
@@ -58,7 +48,7 @@ def test_steps_and_epochs_go_on_over_a_second_fit(tmp_path):
     assert any("hparams" in tag for tag in curves)
 
 
-def test_a_step_shows_its_own_loss_and_not_the_mean_of_the_epoch(tmp_path):
+def test_a_step_shows_its_own_loss_and_not_the_mean_of_the_epoch(tmp_path, events):
     model = make()
     fit(model, [TensorBoardMonitor(tmp_path)])
     curves = events(tmp_path / "train")
@@ -69,7 +59,7 @@ def test_a_step_shows_its_own_loss_and_not_the_mean_of_the_epoch(tmp_path):
     assert losses[0] != losses[1]
 
 
-def test_a_validation_has_the_names_of_training_beside_it(tmp_path):
+def test_a_validation_has_the_names_of_training_beside_it(tmp_path, events):
     fit(make(), [TensorBoardMonitor(tmp_path)], validation_data=((IDS, IDS), IDS))
     assert {"epoch_loss", "epoch_learning_rate"} <= set(events(tmp_path / "train"))
     assert set(events(tmp_path / "validation")) == {"epoch_loss"}
@@ -92,7 +82,7 @@ def test_a_profile_of_the_steps_asked_for_is_written(tmp_path):
     assert list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))
 
 
-def test_the_picture_shows_the_weights(tmp_path):
+def test_the_picture_shows_the_weights(tmp_path, events):
     model = make()
     pair = IDS[:1, :3], IDS[:1, :2]
     fit(model, [AttentionMonitor(model.cross_attention_weights, [pair], tmp_path, cell=4)])
