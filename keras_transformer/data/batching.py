@@ -269,4 +269,8 @@ def epochs_dataset(batches, signature, first_epoch):
 
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     cardinality = tf.data.experimental.assert_cardinality(batches.num_batches)
-    return dataset.apply(cardinality).prefetch(4)
+    options = tf.data.Options()
+    # An iterator that is dropped before its last batch, as one in `fit` is, would wait for the
+    # thread that tunes it, which sleeps ever longer, up to a minute.
+    options.autotune.enabled = False
+    return dataset.apply(cardinality).prefetch(4).with_options(options)

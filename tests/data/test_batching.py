@@ -252,6 +252,11 @@ def test_reading_only_the_first_batches_uses_up_no_epoch():
     assert_equal_batches(dataset, batches.epoch(0))
 
 
+def test_an_abandoned_epoch_leaves_no_tuning_thread_to_wait_for():
+    dataset = batches_of(random_pairs(60), batch_tokens=120).dataset()
+    assert dataset.options().autotune.enabled is False
+
+
 def test_every_epoch_has_as_many_batches():
     batches = batches_of(random_pairs(99), batch_tokens=100)
     assert {len(list(batches.epoch(i))) for i in range(4)} == {batches.num_batches}
