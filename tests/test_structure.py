@@ -49,6 +49,7 @@ ORDER = {
     ],
     "layers": [
         "checks",
+        "extras",
         "linear",
         "layer_norm",
         "rms_norm",

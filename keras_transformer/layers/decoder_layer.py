@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.checks import check_rate
+from keras_transformer.layers.extras import as_tuple
 from keras_transformer.layers.feed_forward import (
     FeedForward,
     get_activation,
@@ -144,36 +145,36 @@ class DecoderLayer(keras.layers.Layer):
         training=None,
     ):
         x = ops.cast(x, self.compute_dtype)
-        y, self_scores, *self_cache = self.self_attention(
+        outputs = self.self_attention(
             self.self_attention_residual.prepare(x),
             attention_mask=padding_mask if attention_mask is None else attention_mask,
             use_causal_mask=attention_mask is None,
             cache=cache and cache["self"],
             position=position,
             positions=positions,
-            return_attention_scores=True,
+            return_attention_scores=return_attention_scores,
             training=training,
         )
+        extras = {}  # of each kind of attention: the weights, the cache, if they are asked for
+        y, *extras["self"] = as_tuple(outputs)
         x = self.self_attention_residual(x, y, training=training)  # (B, T, D)
-        scores, new_cache = {"self": self_scores}, {"self": self_cache[0]} if cache else None
         if self.cross_attention is not None:
-            y, cross_scores, *cross_cache = self.cross_attention(
+            outputs = self.cross_attention(
                 self.cross_attention_residual.prepare(x),
                 encoder_output,
                 attention_mask=source_padding_mask,
                 cache=cache and cache["cross"],
                 query_weights=query_weights,
-                return_attention_scores=True,
+                return_attention_scores=return_attention_scores,
                 training=training,
             )
+            y, *extras["cross"] = as_tuple(outputs)
             x = self.cross_attention_residual(x, y, training=training)  # (B, T, D)
-            scores["cross"] = cross_scores
-            if cache:
-                new_cache["cross"] = cross_cache[0]
         y = self.feed_forward(self.feed_forward_residual.prepare(x), training=training)
         x = self.feed_forward_residual(x, y, training=training)  # (B, T, D)
-        extras = ([scores] if return_attention_scores else []) + ([new_cache] if cache else [])
-        return (x, *extras) if extras else x
+        kinds = zip(*extras.values(), strict=True)
+        dicts = [dict(zip(extras, kind, strict=True)) for kind in kinds]
+        return (x, *dicts) if dicts else x
 
     def init_cache(self, encoder_output, batch_size, length):
         """Room for `length` target keys, and the projections of the encoder's output.

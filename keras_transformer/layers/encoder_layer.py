@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer.layers.checks import check_rate
+from keras_transformer.layers.extras import as_tuple
 from keras_transformer.layers.feed_forward import (
     FeedForward,
     get_activation,
@@ -103,16 +104,17 @@ class EncoderLayer(keras.layers.Layer):
         self.feed_forward_residual.build(x_shape)
 
     def call(self, x, padding_mask=None, return_attention_scores=False, training=None):
-        y, scores = self.self_attention(
+        outputs = self.self_attention(
             self.self_attention_residual.prepare(x),
             attention_mask=padding_mask,
-            return_attention_scores=True,
+            return_attention_scores=return_attention_scores,
             training=training,
         )
+        y, *scores = as_tuple(outputs)
         x = self.self_attention_residual(x, y, training=training)  # (B, S, D)
         y = self.feed_forward(self.feed_forward_residual.prepare(x), training=training)
         x = self.feed_forward_residual(x, y, training=training)  # (B, S, D)
-        return (x, scores) if return_attention_scores else x
+        return (x, *scores) if scores else x
 
     def compute_output_shape(self, x_shape):
         return tuple(x_shape)

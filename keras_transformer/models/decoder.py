@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer.layers.checks import check_positive_int
 from keras_transformer.layers.decoder_layer import DecoderLayer
+from keras_transformer.layers.extras import as_tuple
 from keras_transformer.layers.residual import NORMS
 
 
@@ -119,11 +120,11 @@ class Decoder(keras.layers.Layer):
         training=None,
     ):
         x = ops.cast(x, self.compute_dtype)
-        scores, new_cache = [], []
+        extras = []
         none = [None] * self.num_layers
         parts = zip(self.layers, cache or none, query_weights or none, strict=True)
         for layer, layer_cache, layer_query_weights in parts:
-            x, layer_scores, *rest = layer(
+            outputs = layer(
                 x,
                 encoder_output,
                 padding_mask=padding_mask,
@@ -133,14 +134,14 @@ class Decoder(keras.layers.Layer):
                 position=position,
                 positions=positions,
                 query_weights=layer_query_weights,
-                return_attention_scores=True,
+                return_attention_scores=return_attention_scores,
                 training=training,
-            )  # (B, T, D)
-            scores.append(layer_scores)
-            new_cache += rest
+            )
+            x, *layer_extras = as_tuple(outputs)  # (B, T, D)
+            extras.append(layer_extras)
         x = x if self.final_norm is None else self.final_norm(x)
-        extras = ([scores] if return_attention_scores else []) + ([new_cache] if cache else [])
-        return (x, *extras) if extras else x
+        lists = [list(kind) for kind in zip(*extras, strict=True)]
+        return (x, *lists) if lists else x
 
     def init_cache(self, encoder_output, batch_size, length):
         """One `DecoderLayer.init_cache` a layer, as a list."""

@@ -4,6 +4,7 @@ import keras
 
 from keras_transformer.layers.checks import check_positive_int
 from keras_transformer.layers.encoder_layer import EncoderLayer
+from keras_transformer.layers.extras import as_tuple
 from keras_transformer.layers.residual import NORMS
 
 
@@ -89,10 +90,14 @@ class Encoder(keras.layers.Layer):
     def call(self, x, padding_mask=None, return_attention_scores=False, training=None):
         scores = []
         for layer in self.layers:
-            x, layer_scores = layer(
-                x, padding_mask=padding_mask, return_attention_scores=True, training=training
-            )  # (B, S, D)
-            scores.append(layer_scores)
+            outputs = layer(
+                x,
+                padding_mask=padding_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
+            x, *layer_scores = as_tuple(outputs)  # (B, S, D)
+            scores += layer_scores
         x = x if self.final_norm is None else self.final_norm(x)
         return (x, scores) if return_attention_scores else x
 

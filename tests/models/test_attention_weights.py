@@ -67,6 +67,20 @@ def test_they_are_those_that_the_forward_pass_multiplies_values_with(make, norm_
         np.testing.assert_allclose(part @ value, heads, rtol=1e-5, atol=1e-6)
 
 
+def test_no_layer_makes_weights_that_nobody_asked_for(make, monkeypatch):
+    model, asked = make(), []
+    call = multi_head_attention.MultiHeadAttention.call
+
+    def recording(self, *args, return_attention_scores=False, **kwargs):
+        asked.append(return_attention_scores)
+        return call(self, *args, return_attention_scores=return_attention_scores, **kwargs)
+
+    monkeypatch.setattr(multi_head_attention.MultiHeadAttention, "call", recording)
+    model((SOURCE, TARGET), training=False)
+    weights_of(model)
+    assert asked == [False] * 6 + [True] * 6
+
+
 def test_dropout_changes_nothing(make):
     model = make(dropout=0.5, attention_dropout=0.5)
     for one, other in zip(weights_of(model), weights_of(model), strict=True):
