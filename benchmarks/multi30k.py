@@ -23,7 +23,7 @@ from keras_transformer.data.corpus import read_lines
 from keras_transformer.evaluation.scores import score_translations
 
 TOKENIZED, RAW = ".lc.norm.tok", ""
-SETTINGS = {"dropout": 0.3, "batch_tokens": 4096, "warmup_steps": 1000, "learning_rate_scale": 2}
+SETTINGS = {"dropout": 0.3, "batch_tokens": 2048, "warmup_steps": 2000, "learning_rate_scale": 2}
 LINES = {
     "anchor": (TOKENIZED, {**SETTINGS, "vocab_size": 9700, "cooldown": 0.5}),
     "raw": (RAW, {**SETTINGS, "vocab_size": 8000, "cooldown": 0.5}),
@@ -55,7 +55,7 @@ def parse_options():
     parser.add_argument("--data", required=True, metavar="DIRECTORY", help="the corpus")
     parser.add_argument("--out", required=True, metavar="DIRECTORY", help="runs are kept here")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N")
-    parser.add_argument("--epochs", type=int, default=40, metavar="N", help="passes over the text")
+    parser.add_argument("--epochs", type=int, default=60, metavar="N", help="passes over the text")
     parser.add_argument("--python", default=sys.executable, help="of OpenNMT-tf's environment")
     return parser.parse_args()
 
