@@ -72,8 +72,9 @@ def beam_search(
         reorder_cache: `reorder_cache(cache, rows) -> cache`, with integers (B * K,): the row each
             hypothesis continues. Gathers every tensor's first axis by default.
         resize_cache: `resize_cache(cache, sentences, length) -> cache`: the cache of these
-            sentences, integers (b,), with room for `length` tokens. With it the search runs in
-            rounds, which is faster, but needs shapes that may change.
+            sentences, integers (b,), with room for `length` tokens, of the same structure. With it
+            the search runs in rounds, which is faster, but needs shapes that may change: in a graph
+            no size that it changes may be known beforehand.
 
     Returns:
         A `SearchResult`.

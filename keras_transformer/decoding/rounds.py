@@ -6,6 +6,8 @@ from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 
 # The first round has room for this many tokens; later ones for a quarter of what there is.
 SHORTEST_ROUND = 16
+# What callers give for each sentence may be of a shape that is known, and that rounds change.
+GIVEN = ("limits", "alpha", "prefix")
 
 
 def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> SearchResult:
@@ -50,14 +52,14 @@ def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> Sea
 
     batch_size = ops.shape(state.sentences)[0]
     results = no_results(batch_size, result_of(state), max_length)
-    state = resize(state, ops.arange(batch_size), no_room(state.sentences))
+    state = take_sentences(state, state.sentences, GIVEN)
     results, _ = ops.while_loop(any_left, search_round, (results, tuple(state)))
     return SearchResult(*results)
 
 
-def take_sentences(state, rows):
-    """A state, its cache aside, of the sentences at `rows` only."""
-    fields = [field for field in state._fields if field not in ("position", "cache")]
+def take_sentences(state, rows, fields=None):
+    """A state, its cache aside, of the sentences at `rows` only; `fields` of it, or all."""
+    fields = fields or [field for field in state._fields if field not in ("position", "cache")]
     return state._replace(**{f: ops.take(getattr(state, f), rows, axis=0) for f in fields})
 
 

@@ -9,8 +9,8 @@ from keras_transformer.export.search_graph import (
     SearchGraph,
     log_probs_of,
     padded,
+    padded_with_end,
     shift_right,
-    with_end,
 )
 from keras_transformer.models.language_model import split_prompts
 
@@ -39,7 +39,7 @@ class GenerationGraph(SearchGraph):
 
     def text_ids(self, text):
         """Strings (B,) to ids (B, T) with the end token, and their lengths (B,)."""
-        return padded(with_end(self.tokenizer.tokenize(tf.reshape(text, [-1]))))
+        return padded_with_end(self.tokenizer.tokenize(tf.reshape(text, [-1])))
 
     def continuations(self, prompt_ids, lengths, max_length=None):
         """The continuation of each prompt: a `SearchResult` with N = 1, traced only once.

@@ -16,6 +16,7 @@ from keras_transformer.decoding.greedy_search import greedy_search
 from keras_transformer.decoding.rounds import no_room
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.export.row_batches import in_batches, in_streams
+from keras_transformer.models.search_cache import owned
 
 
 class SearchGraph:
@@ -114,8 +115,9 @@ class SearchGraph:
 
     def _search_batch(self, ids, search, num_hypotheses, **options):
         """One batch, as it is; its `SearchResult`."""
-        arguments = {
-            **self._arguments(ids, search, no_room(ids)),
+        arguments = self._arguments(ids, search, no_room(ids))
+        arguments |= {
+            "cache": owned(arguments["cache"]),
             "max_length": tf.reduce_max(options["max_lengths"]),
             "resize_cache": self.model.resize_cache,
             **options,
@@ -176,14 +178,16 @@ class SearchGraph:
         return in_batches(function, order, self.settings.batch_size, results)
 
 
-def with_end(tokens):
-    """Ragged ids (B, None), each row followed by the end token."""
-    return tf.concat([tokens, tf.fill([tokens.nrows(), 1], END_ID)], axis=1)
-
-
 def padded(tokens):
     """Ragged ids as a matrix (B, S), padded with 0, and the lengths of its rows, int32 (B,)."""
     return tokens.to_tensor(PAD_ID), tf.cast(tokens.row_lengths(), tf.int32)
+
+
+def padded_with_end(tokens):
+    """`padded`, with the end token after each row."""
+    ids, lengths = padded(tokens)
+    ids = tf.pad(ids, [[0, 0], [0, 1]])  # (B, S)
+    return tf.where(tf.range(tf.shape(ids)[1]) == lengths[:, None], END_ID, ids), lengths + 1
 
 
 def shift_right(ids, first_id):

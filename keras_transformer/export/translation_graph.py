@@ -8,9 +8,8 @@ from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.export.search_graph import (
     SearchGraph,
     log_probs_of,
-    padded,
+    padded_with_end,
     shift_right,
-    with_end,
 )
 from keras_transformer.export.search_settings import SEARCHES
 
@@ -45,7 +44,7 @@ class TranslationGraph(SearchGraph):
     def target_ids(self, text):
         """As `source_ids`, of translations that are given: blanks are kept."""
         tokens = self.tokenizer.tokenize(text)  # (B, None)
-        return padded(with_end(tokens[:, : self.settings.max_source_length - 1]))
+        return padded_with_end(tokens[:, : self.settings.max_source_length - 1])
 
     def translations(self, source_ids, source_lengths, search):
         """The best translation of each sentence: a `SearchResult` with N = 1, traced only once."""

@@ -28,31 +28,30 @@ def merge_heads_of_step(x):
     return ops.concatenate(ops.unstack(x, axis=1), axis=-1)
 
 
-def owned(cache, size, step):
-    """A cache marked as one that nobody else holds: `write_cache` may change it in place.
+def write_places(cache, step):
+    """Where the first write into a cache goes; with it the cache is `owned`, see `write_cache`.
+
+    Worked out here, once, the places need not be in every step and every layer.
 
     Args:
-        cache: a pair of tensors (B, H, L, D/H).
-        size: integer scalar, L, a multiple of `step`.
+        cache: a pair of tensors (B, H, L, D/H), L a multiple of `step`.
         step: integer, T, the number of positions of every write; each begins at a multiple of it.
 
     Returns:
-        The pair, and the places in which the writes of the first position go, int32 (B * H,), in
-        steps. Worked out here, once, they need not be in every step.
+        int32 (B * H,), in steps.
     """
     heads = ops.shape(cache[0])[0] * cache[0].shape[1]  # B * H
-    return (*cache, ops.arange(heads, dtype="int32") * (size // step))
+    return ops.arange(heads, dtype="int32") * (ops.shape(cache[0])[2] // step)
 
 
 def write_cache(cache, key, value, position):
     """A cache with keys and values at `position`.
 
-    The old one is unchanged, unless it is `owned`, in a TensorFlow graph: then its own memory is
-    written, which at a search's sizes is many times faster than a copy, and it must not be used
-    again.
+    The old one is unchanged, unless it is owned, on TensorFlow: then its own memory is written,
+    which at a search's sizes is many times faster than a copy, and it must not be used again.
 
     Args:
-        cache: a pair of tensors (B, H, L, D/H), or what `owned` made of one.
+        cache: a pair of tensors (B, H, L, D/H); owned, if `write_places` of them is the third.
         key: tensor (B, H, T, D/H).
         value: tensor (B, H, T, D/H).
         position: integer scalar, at most L - T.

@@ -7,7 +7,7 @@ that reorders its beams moves rows of that table and no keys.
 
 from keras import ops
 
-from keras_transformer.layers.decoding_step import owned
+from keras_transformer.layers.decoding_step import write_places
 
 
 def extend_visible(visible, used):
@@ -65,33 +65,44 @@ def reorder(cache, rows):
     return {**cache, **moved}
 
 
+def owned(cache):
+    """The cache as one that nobody else holds: on TensorFlow, `decode_step` writes it in place.
+
+    That is many times faster than a copy, but use each only once.
+
+    Args:
+        cache: from `init_cache` or `resize_cache` of a model.
+
+    Returns:
+        The cache, of another structure.
+    """
+    places = write_places(cache["layers"][0]["self"], cache["visible"].shape[1])
+    layers = [{**layer, "self": (*layer["self"][:2], places)} for layer in cache["layers"]]
+    return {**cache, "layers": layers}
+
+
 def resize(cache, sentences, max_length):
     """The cache of some sentences, with room for more tokens.
 
     Keys that no hypothesis sees any more are left out: after a few steps all beams of a sentence
-    descend from one or two, so most are. In a TensorFlow graph `decode_step` writes such a cache in
-    place: use each only once.
+    descend from one or two, so most are.
 
     Args:
-        cache: from `init_cache` or `decode_step` of a model.
+        cache: from `init_cache` or `decode_step` of a model; one that is `owned` stays so.
         sentences: integers (b,), those that are kept.
         max_length: how many tokens there shall be room for, those so far included.
 
     Returns:
         The new cache.
     """
-    beam_size = cache["visible"].shape[1]
     visible = ops.take(cache["visible"], sentences, axis=0)  # (b, K, M)
     kept = kept_keys(visible)  # (b, m)
-    more = (max_length - cache["length"]) * beam_size
-    size = ops.shape(kept)[1] + more
+    more = (max_length - cache["length"]) * visible.shape[1]
     visible = ops.take_along_axis(visible, ops.expand_dims(kept, 1), axis=2)  # (b, K, m)
+    rows = key_rows(cache["layers"][0]["self"][0], sentences, kept)  # (b, H, m)
 
     def keep_keys(x):
-        heads, size, head_dim = x.shape[1], ops.shape(x)[2], x.shape[3]
-        first = ops.expand_dims(sentences, 1) * heads + ops.arange(heads)  # (b, H)
-        rows = ops.expand_dims(first * size, 2) + ops.expand_dims(kept, 1)  # (b, H, m)
-        x = ops.take(ops.reshape(x, (-1, head_dim)), rows, axis=0)  # (b, H, m, D/H)
+        x = ops.take(ops.reshape(x, (-1, x.shape[3])), rows, axis=0)  # (b, H, m, D/H)
         return ops.pad(x, ((0, 0), (0, 0), (0, more), (0, 0)))
 
     def keep(x):
@@ -99,19 +110,37 @@ def resize(cache, sentences, max_length):
 
     layers = [
         {
-            "self": owned([keep_keys(x) for x in layer["self"][:2]], size, beam_size),
+            "self": tuple(keep_keys(x) for x in layer["self"][:2]),
             **{name: tuple(keep(x) for x in layer[name]) for name in layer if name == "cross"},
         }
         for layer in cache["layers"]
     ]
     kept_rows = ("source_padding_mask", "coverage", "start")
-    return {
+    is_owned = len(cache["layers"][0]["self"]) == 3
+    cache = {
         **cache,
         **{name: keep(cache[name]) for name in kept_rows if name in cache},
         "layers": layers,
         "visible": ops.pad(visible, ((0, 0), (0, 0), (0, more))),
         "used": ops.shape(kept)[1],
     }
+    return owned(cache) if is_owned else cache
+
+
+def key_rows(keys, sentences, kept):
+    """Where the kept keys of these sentences are in `keys` (B, H, M, D/H) as (B * H * M, D/H).
+
+    Args:
+        keys: tensor (B, H, M, D/H).
+        sentences: integers (b,).
+        kept: int32 (b, m), from `kept_keys`.
+
+    Returns:
+        int32 (b, H, m).
+    """
+    heads, size = keys.shape[1], ops.shape(keys)[2]
+    first = ops.expand_dims(sentences, 1) * heads + ops.arange(heads)  # (b, H)
+    return ops.expand_dims(first * size, 2) + ops.expand_dims(kept, 1)  # (b, H, m)
 
 
 def kept_keys(visible):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_transformer import beam_search, greedy_search
 from keras_transformer.decoding.constraints import no_repeat_ngram
-from keras_transformer.decoding.rounds import next_room
+from keras_transformer.decoding.rounds import next_room, no_room
 from keras_transformer.decoding.sampling import sampler
 from tests.decoding.conftest import END, START, assert_same, hypotheses_of, penalty
 
@@ -56,7 +56,7 @@ class Diarist:
 
     def search(self, rows=None, *, rounds, greedy=False, max_length=L, **kwargs):
         rows = np.arange(len(self.lengths)) if rows is None else rows
-        start_ids, cache = self.start(rows, 0 if rounds else max_length)
+        start_ids, cache = self.start(rows, no_room(rows) if rounds else max_length)
         kwargs = {"end_id": END, "max_length": max_length, **kwargs}
         kwargs["resize_cache"] = self.resize if rounds else None
         if greedy:

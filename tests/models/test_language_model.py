@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_transformer import LanguageModel, MaskedCrossentropy, beam_search
 from keras_transformer.models.language_model import split_prompts
+from keras_transformer.models.search_cache import owned
 
 V, END = 23, 3
 SMALL = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24, "vocab_size": V}
@@ -185,7 +186,7 @@ def test_steps_after_a_prompt_equal_full_passes_of_each_hypothesis(
     prompts = random_ids(4, 5, LENGTHS)
     prompts[3, 1] = END
     context_ids, start_ids = split_prompts(prompts)
-    cache = model.init_cache(context_ids, max_length=2, beam_size=beam_size)
+    cache = owned(model.init_cache(context_ids, max_length=2, beam_size=beam_size))
     texts = [[[END, *row[:n]]] * beam_size for row, n in zip(prompts, LENGTHS, strict=True)]
     tokens = np.repeat(as_array(start_ids), beam_size)
     for position in range(4):

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import Transformer
-from keras_transformer.models.search_cache import extend_visible, kept_keys, reorder
+from keras_transformer.models.search_cache import extend_visible, kept_keys, owned, reorder
 
 K, B = 3, 4
 
@@ -44,14 +44,15 @@ def test_kept_keys_are_those_seen_in_order_and_a_multiple_of_the_beam(share):
         assert not sentence[:, row[len(expected) :]].any()
 
 
-def test_steps_after_leaving_out_keys_and_sentences_give_the_same_logits(model):
+@pytest.mark.parametrize("in_place", [True, False])
+def test_steps_after_leaving_out_keys_and_sentences_give_the_same_logits(in_place, model):
     """Reordered so that few keys survive; one cache is resized, the other has its full length."""
     rng = np.random.default_rng(2)
     source_ids = rng.integers(4, 20, (B, 6))
     full = model.init_cache(source_ids, max_length=9, beam_size=K)
-    short = model.resize_cache(
-        model.init_cache(source_ids, max_length=0, beam_size=K), np.arange(B, dtype="int32"), 4
-    )
+    short = model.init_cache(source_ids, max_length=0, beam_size=K)
+    short = owned(short) if in_place else short
+    short = model.resize_cache(short, np.arange(B, dtype="int32"), 4)
     chosen = np.arange(B)
     for position in range(9):
         if position == 4:
@@ -62,7 +63,9 @@ def test_steps_after_leaving_out_keys_and_sentences_give_the_same_logits(model):
         tokens = rng.integers(4, 20, (B, K))
         parents = np.minimum(rng.integers(0, K, (B, K)), rng.integers(0, K, (B, K)))
         expected, full = model.decode_step(tokens.reshape(-1), full, position)
+        before, keys = short, np.array(short["layers"][0]["self"][0])
         found, short = model.decode_step(tokens[chosen].reshape(-1), short, position)
+        assert in_place != np.array_equal(before["layers"][0]["self"][0], keys)
         expected = np.array(expected).reshape(B, K, -1)[chosen].reshape(len(chosen) * K, -1)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
         full = model.reorder_cache(full, flat(parents))
