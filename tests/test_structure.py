@@ -14,6 +14,7 @@ PACKAGE = Path(keras_transformer.__file__).parent
 # What each folder may import of the package, besides files of its own that it lists before.
 ALLOWED = {
     "presets": set(),
+    "memory": set(),
     "data": set(),
     "layers": set(),
     "decoding": set(),
@@ -31,7 +32,7 @@ ALLOWED = {
         "visualization",
         "export",
     },
-    "cli": {"commands.options"},
+    "cli": {"commands.options", "memory"},
     "__main__": {"cli"},
     "__init__": set(),
 }

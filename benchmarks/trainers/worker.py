@@ -31,6 +31,10 @@ def main():
     name, directory = sys.argv[1], Path(sys.argv[2])
     case = json.loads((directory / "case.json").read_text("utf-8"))
     options = {"compiled": True} if name == "torch_compiled" else {}
+    if name == "keras_transformer":
+        from keras_transformer.memory import keep_freed_memory  # as its commands do
+
+        keep_freed_memory()
     engine = importlib.import_module(MODULES[name]).Engine(case, directory, **options)
     answer({"ready": True})
     for line in sys.stdin:
