@@ -126,38 +126,36 @@ def test_debug_shows_the_traceback(tmp_path):
         main(["translate", str(tmp_path / "missing"), "--debug"])
 
 
-def test_one_line_in_one_line_out(run, export, translate, sentences):
+def test_one_line_in_one_line_out(export, translate, sentences):
     sources, targets = sentences
     data = f"{sources[0]}\n\n  \n{sources[1]}\r\n".encode() + b"\xff\xfe\n" + b"no newline"
-    for arguments in ([run, "--search", "greedy"], [export]):
-        code, output = translate(data, *arguments)
-        lines = output.decode().split("\n")
-        assert code == 0
-        assert len(lines) == 6 + 1 and lines[-1] == ""
-        assert lines[0] == targets[0] and lines[3] == targets[1]
-        assert lines[1] == lines[2] == ""
+    code, output = translate(data, export)
+    lines = output.decode().split("\n")
+    assert code == 0
+    assert len(lines) == 6 + 1 and lines[-1] == ""
+    assert lines[0] == targets[0] and lines[3] == targets[1]
+    assert lines[1] == lines[2] == ""
 
 
 def test_no_input_gives_no_output(run, translate):
     assert translate(b"", run) == (0, b"")
 
 
-def test_line_separators_inside_a_sentence_do_not_split_it(run, translate):
-    _, output = translate("a dog\u2028runs\x0bhome\x85\n".encode(), run)
+def test_line_separators_inside_a_sentence_do_not_split_it(export, translate):
+    _, output = translate("a dog\u2028runs\x0bhome\x85\n".encode(), export)
     assert output.count(b"\n") == 1
     assert one_line("a\nb\r\nc") == "a b  c"
 
 
 def test_search_options_reach_the_search(run, translate, sentences):
     source = "\n".join(sentences[0]).encode()
-    plain = translate(source, run)[1].decode().splitlines()
-    assert plain == sentences[1]
-    no_token_twice = translate(source, run, "--no-repeat-ngram", "1")[1].decode().splitlines()
-    assert no_token_twice != plain and all(len(line) < 60 for line in no_token_twice)
+    options = ["--no-repeat-ngram", "1", "--coverage-penalty", "0.2", "--beam-size", "2"]
+    code, no_token_twice = translate(source, run, *options)
+    lines = no_token_twice.decode().splitlines()
+    assert code == 0 and len(lines) == len(sentences[1])
+    assert lines != sentences[1] and all(len(line) < 60 for line in lines)
     long = translate(source, run, "--min-length", "60", "--search", "greedy")[1]
-    assert len(long) > 2 * len("\n".join(plain))
-    code, covered = translate(source, run, "--coverage-penalty", "0.2", "--beam-size", "2")
-    assert code == 0 and len(covered.splitlines()) == len(plain)
+    assert len(long) > 2 * len("\n".join(sentences[1]))
 
 
 def test_export_options_reach_the_export(run, sentences, translate, tmp_path, capsysbinary):

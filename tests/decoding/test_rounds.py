@@ -10,7 +10,7 @@ from keras_transformer.decoding.rounds import next_room, no_room
 from keras_transformer.decoding.sampling import sampler
 from tests.decoding.conftest import END, START, assert_same, hypotheses_of, penalty
 
-V, L, PRIME = 7, 140, 499
+V, L, PRIME = 7, 90, 499
 
 
 class Diarist:
@@ -65,7 +65,7 @@ class Diarist:
         return beam_search(self.step, start_ids, cache, **settings)
 
 
-LENGTHS = [2, 105, 8, 35, -9, 16, 60, 30, 5, 85, 12, 50]
+LENGTHS = [2, 65, 8, 25, -9, 16, 40, 20, 5, 55, 12, 35]
 
 SEARCHES = [(1, True), (1, False), (3, False)]
 NAMES = ["greedy", "beam of 1", "beam of 3"]
@@ -88,8 +88,8 @@ def test_rounds_change_nothing_but_the_work(beam_size, greedy):
     expected = plain.search(rounds=False, greedy=greedy)
     assert_same(models.search(rounds=True, greedy=greedy), expected)
     lengths = np.max(expected.lengths, axis=1)
-    assert lengths.min() < 8 and lengths.max() > 100, f"choose other lengths than {lengths}"
-    assert len(set(models.rooms)) > 5 and len(set(models.rows)) > 4
+    assert lengths.min() < 8 and lengths.max() > 60, f"choose other lengths than {lengths}"
+    assert len(set(models.rooms)) > 4 and len(set(models.rows)) > 4
     assert models.rows == sorted(models.rows, reverse=True)
     assert models.rooms == sorted(models.rooms)
     assert sum(models.rows) < 0.6 * sum(plain.rows)
@@ -113,7 +113,7 @@ def test_the_cache_follows_its_rows_and_its_length_is_the_room(beam_size):
         return np.zeros(vocab_size, "bool")
 
     models.search(rounds=True, constraints=[look])
-    assert seen == list(range(len(seen))) and len(seen) > 100
+    assert seen == list(range(len(seen))) and len(seen) > 60
 
 
 def test_limits_penalties_prefixes_constraints_and_bonuses_follow_their_sentence():

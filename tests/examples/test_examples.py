@@ -25,7 +25,7 @@ def run(monkeypatch, example, **options):
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
+def example_export(tmp_path_factory):
     """Where the example of training exported its translator, a smaller one than a reader's."""
     size = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
     out, output = tmp_path_factory.mktemp("example"), io.StringIO()
@@ -47,21 +47,21 @@ def python(*arguments, text=""):
     )
 
 
-def test_training_example_exports_a_saved_model(exported):
-    assert (Path(exported) / "saved_model.pb").is_file()
+def test_training_example_exports_a_saved_model(example_export):
+    assert (Path(example_export) / "saved_model.pb").is_file()
 
 
-def test_translation_example_needs_tensorflow_only(exported):
+def test_translation_example_needs_tensorflow_only(example_export):
     script = EXAMPLES / "translate.py"
     assert "keras" not in script.read_text("utf-8")
-    result = python("-I", script, exported, text="It is late.\n\nOn Monday.\n")
+    result = python("-I", script, example_export, text="It is late.\n\nOn Monday.\n")
     assert result.returncode == 0, result.stderr[-2000:]
     lines = result.stdout.split("\n")
     assert len(lines) == 4 and lines[1] == "0.000\t"
     assert all(float(line.split("\t")[0]) <= 0 for line in lines[:3])
 
 
-def test_translation_example_without_a_model_says_how(exported):
+def test_translation_example_without_a_model_says_how(example_export):
     result = python(EXAMPLES / "translate.py")
     assert result.returncode == 1 and "< input.txt" in result.stderr
 

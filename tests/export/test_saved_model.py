@@ -171,14 +171,13 @@ def test_another_precision_is_refused(translator, tmp_path):
     assert names_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("search", ["greedy", "beam"])
-def test_weights_that_are_not_finite_are_not_exported(search, tokenizer, tmp_path):
+def test_weights_that_are_not_finite_are_not_exported(tokenizer, tmp_path):
     model = Transformer(
         num_layers=1, d_model=8, num_heads=2, d_ff=8, source_vocab_size=tokenizer.vocab_size
     )
     for weight in model.weights:
         weight.assign(np.full(weight.shape, np.nan))
-    translator = Translator(model, tokenizer, search=search, max_length=12, max_source_length=12)
+    translator = Translator(model, tokenizer, max_length=12, max_source_length=12)
     with pytest.raises(RuntimeError, match="its weights are not finite. Nothing was exported"):
         translator.export(tmp_path / "model", signatures=())
     assert names_in(tmp_path) == ["model"] and names_in(tmp_path / "model") == []

@@ -113,7 +113,7 @@ def test_rows_do_not_depend_on_each_other_and_keep_their_order(name, served, req
     order = np.random.default_rng(0).permutation(len(inputs[next(iter(inputs))]))
     shuffled = served(name, **rows_of(inputs, order))
     assert_same_rows(shuffled, {key: array[order] for key, array in together.items()})
-    for i in order[:4]:
+    for i in order[:2]:
         alone = served(name, **rows_of(inputs, [i]))
         assert_same_rows(alone, {key: array[[i]] for key, array in together.items()})
 

@@ -9,8 +9,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 
-from keras_transformer import Transformer, Translator
-
 SOURCE = Path(__file__).with_name("savedmodel_runner.cc")
 # The only text ops that an export may need; TensorFlow Serving has them linked in.
 OP_LIBRARY = Path(tensorflow_text.__file__).parent / "python/ops/_sentencepiece_tokenizer.so"
@@ -98,13 +96,6 @@ def decode(outputs: str) -> dict:
     return arrays
 
 
-@pytest.fixture(scope="module", params=["greedy", "beam"])
-def exported(request, trained, tokenizer, tmp_path_factory):
-    translator = Translator(trained, tokenizer, search=request.param)
-    directory = tmp_path_factory.mktemp("exports") / "en-de"
-    return translator, translator.export(directory, signatures=())
-
-
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory):
     """A SavedModel that gives back a tensor of each dtype, and one that needs XLA."""
@@ -131,19 +122,15 @@ def echo(tmp_path_factory):
     return directory
 
 
-def assert_same_as_in_python(run_native, translator, path, texts):
-    native = run_native(path, texts)
-    expected = translator.translate_tensor(tf.constant(texts, tf.string))
-    assert set(native) == set(expected)
-    assert native["translation"].tolist() == expected["translation"].numpy().tolist()
-    assert native["score"].dtype == np.float32
-    np.testing.assert_allclose(native["score"], expected["score"].numpy(), rtol=0, atol=1e-4)
-    return native
-
-
-def test_texts_are_translated_as_in_python(exported, run_native, sentences):
+@pytest.mark.parametrize("signature", ["greedy", "beam"])
+def test_texts_are_translated_as_in_python(signature, exported, served, run_native, sentences):
     texts = [source.encode() for source in sentences[0]] + NASTY_TEXTS
-    native = assert_same_as_in_python(run_native, *exported, texts)
+    native = run_native(exported[1], texts, signature)
+    expected = served(signature, text=texts)
+    assert set(native) == set(expected)
+    assert native["translation"].tolist() == expected["translation"].tolist()
+    assert native["score"].dtype == np.float32
+    np.testing.assert_allclose(native["score"], expected["score"], rtol=0, atol=1e-4)
     translations = [translation.decode() for translation in native["translation"]]
     assert translations[: len(sentences[1])] == sentences[1]
     assert translations[len(sentences[1]) :][:2] == ["", ""]
@@ -151,25 +138,8 @@ def test_texts_are_translated_as_in_python(exported, run_native, sentences):
 
 
 def test_an_empty_batch_gives_empty_outputs(exported, run_native):
-    native = assert_same_as_in_python(run_native, *exported, [])
+    native = run_native(exported[1], [])
     assert native["translation"].shape == native["score"].shape == (0,)
-
-
-def test_an_untrained_model_runs(run_native, tokenizer, sentences, randomize, tmp_path):
-    model = Transformer(
-        num_layers=1,
-        d_model=16,
-        num_heads=2,
-        d_ff=16,
-        source_vocab_size=tokenizer.vocab_size,
-        max_length=64,
-    )
-    translator = Translator(randomize(model), tokenizer, max_source_length=16, max_length=24)
-    path = translator.export(tmp_path / "untrained", signatures=())
-    texts = [source.encode() for source in sentences[0]] + NASTY_TEXTS
-    native = assert_same_as_in_python(run_native, translator, path, texts)
-    assert len(set(native["translation"])) > 2
-    assert np.isfinite(native["score"]).all()
 
 
 def test_named_inputs_of_every_dtype_pass_the_runner_unchanged(run_native, echo):

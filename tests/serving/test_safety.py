@@ -27,7 +27,7 @@ print(seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.binary(max_size=2000) | st.text(max_size=500), max_size=4))
+@given(st.lists(st.binary(max_size=600) | st.text(max_size=200), max_size=4))
 def test_any_bytes_and_any_text_are_answered_with_text(served, texts):
     encoded = [t if isinstance(t, bytes) else t.encode("utf-8", "surrogatepass") for t in texts]
     output = served("serving_default", text=encoded)
