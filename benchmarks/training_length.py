@@ -24,13 +24,14 @@ def main():
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS, metavar="TOKENS")
     parser.add_argument("--repeats", type=int, default=3, help="epochs after the first")
     parser.add_argument("--precision", default="auto", help="of products and activations")
+    parser.add_argument("--memory", choices=("kept", "returned"), default="kept", help="if freed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         workers = {}
         for length in options.lengths:
             path = Path(directory) / str(length)
             path.mkdir()
-            write_sentences(path, length, options.precision)
+            write_sentences(path, length, options)
             workers[length] = Worker(OURS, path)
         turns = take_turns(workers, options.repeats)
         for worker in workers.values():
@@ -38,9 +39,9 @@ def main():
     report(turns)
 
 
-def write_sentences(directory, length, precision):
-    case = {**CASES["small_fixed"], "batch_tokens": BATCH_TOKENS, "precision": precision}
-    case["max_length"] = length
+def write_sentences(directory, length, options):
+    case = {**CASES["small_fixed"], "batch_tokens": BATCH_TOKENS, "max_length": length}
+    case |= {"precision": options.precision, "keeps_memory": options.memory == "kept"}
     random = np.random.default_rng(0)
     shape = (NUM_BATCHES * BATCH_TOKENS // length, length - 1)  # the end token is added
     sides = [random.integers(4, case["vocab_size"], shape).tolist() for _ in range(2)]

@@ -31,7 +31,7 @@ def main():
     name, directory = sys.argv[1], Path(sys.argv[2])
     case = json.loads((directory / "case.json").read_text("utf-8"))
     options = {"compiled": True} if name == "torch_compiled" else {}
-    if name == "keras_transformer":
+    if name == "keras_transformer" and case.get("keeps_memory", True):
         from keras_transformer.memory import keep_freed_memory  # as its commands do
 
         keep_freed_memory()
