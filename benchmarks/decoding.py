@@ -19,8 +19,6 @@ from pathlib import Path
 
 import engines
 
-from keras_transformer.memory import keep_freed_memory
-
 ENGINES = ("graph", "graph_bfloat16", "xla", "ctranslate2", "ctranslate2_int8")
 
 PAUSE = 0.3  # seconds; the threads of an engine spin for about 0.2 after a call
@@ -96,7 +94,6 @@ def serve(pipe, engine, name, directory, threads):
 
     In a turn it is called once to wake its threads, and then timed for a while.
     """
-    keep_freed_memory()  # every engine's, as docs/serving.md says
     translate = engines.load(engine, name, directory, threads)
     for _ in range(WARM_UPS):
         translations = translate()

@@ -9,13 +9,11 @@ import sys
 from importlib import import_module
 
 from keras_transformer.commands.options import build_parser
-from keras_transformer.memory import keep_freed_memory
 
 
 def main(arguments=None) -> int:
     """Runs one command; returns its exit code: 0 done, 1 failed, 2 bad usage."""
     options = build_parser().parse_args(arguments)
-    keep_freed_memory()
     if not options.verbose:
         _silence_native_log()
     try:

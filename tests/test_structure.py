@@ -14,7 +14,6 @@ PACKAGE = Path(keras_transformer.__file__).parent
 # What each folder may import of the package, besides files of its own that it lists before.
 ALLOWED = {
     "presets": set(),
-    "memory": set(),
     "data": set(),
     "layers": set(),
     "decoding": set(),
@@ -32,7 +31,7 @@ ALLOWED = {
         "visualization",
         "export",
     },
-    "cli": {"commands.options", "memory"},
+    "cli": {"commands.options"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -96,6 +95,7 @@ ORDER = {
     "training": [
         "schedules",
         "precision",
+        "memory",
         "distribution",
         "losses",
         "forecast_loss",
