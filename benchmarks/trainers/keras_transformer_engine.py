@@ -7,11 +7,14 @@ import tensorflow as tf
 
 from keras_transformer import MaskedCrossentropy, Transformer, TransformerSchedule
 from keras_transformer.data.batching import TokenBatches
+from keras_transformer.training.memory import keep_freed_memory
 from keras_transformer.training.precision import policy
 
 
 class Engine:
     def __init__(self, case, directory):
+        if case.get("keeps_memory", True):
+            keep_freed_memory()
         keras.utils.set_random_seed(0)
         self.batches = TokenBatches(
             (directory / "source.txt").read_text("utf-8").splitlines(),

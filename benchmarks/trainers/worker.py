@@ -32,10 +32,6 @@ def main():
     case = json.loads((directory / "case.json").read_text("utf-8"))
     options = {"compiled": True} if name == "torch_compiled" else {}
     engine = importlib.import_module(MODULES[name]).Engine(case, directory, **options)
-    if name == "keras_transformer" and case.get("keeps_memory", True):
-        from keras_transformer.training.memory import keep_freed_memory  # as its command does
-
-        keep_freed_memory()
     answer({"ready": True})
     for line in sys.stdin:
         start = time.perf_counter()

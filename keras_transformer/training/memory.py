@@ -13,9 +13,8 @@ def keep_freed_memory() -> bool:
 
     TensorFlow frees each tensor of a step and takes the memory of the next. The C library gives
     that of large tensors back at once, and the system has to clear every page anew: up to half of
-    the time of a step. With this the process does not grow beyond its peak, but stays there.
-
-    `keras-transformer train` does so. It is for training: a search has small tensors.
+    the time of a step. What is kept lies in pieces, so that the process takes about a quarter more
+    memory. `keras-transformer train` does so.
 
     Returns:
         Whether the C library could be told: only that of GNU (glibc) can.
