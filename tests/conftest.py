@@ -11,6 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # The tests run in as many processes as there are cores.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # the same products on every processor
 
 import keras
 import numpy as np

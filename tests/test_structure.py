@@ -96,6 +96,7 @@ ORDER = {
         "schedules",
         "precision",
         "memory",
+        "streams",
         "distribution",
         "losses",
         "forecast_loss",

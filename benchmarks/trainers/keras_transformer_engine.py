@@ -1,6 +1,9 @@
 """This library, as `keras-transformer train` calls it."""
 
+import os
 import time
+
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as the command line does
 
 import keras
 import tensorflow as tf
@@ -9,12 +12,14 @@ from keras_transformer import MaskedCrossentropy, Transformer, TransformerSchedu
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.training.memory import keep_freed_memory
 from keras_transformer.training.precision import policy
+from keras_transformer.training.streams import share_cores_between_streams
 
 
 class Engine:
     def __init__(self, case, directory):
         if case.get("keeps_memory", True):
             keep_freed_memory()
+        share_cores_between_streams()
         keras.utils.set_random_seed(0)
         self.batches = TokenBatches(
             (directory / "source.txt").read_text("utf-8").splitlines(),

@@ -20,10 +20,12 @@ from keras_transformer.training.losses import MaskedCrossentropy
 from keras_transformer.training.memory import keep_freed_memory
 from keras_transformer.training.precision import policy
 from keras_transformer.training.schedules import TransformerSchedule
+from keras_transformer.training.streams import share_cores_between_streams
 
 
 def run(options) -> None:
     """Reads the text, trains, and leaves the best epoch in the run directory."""
+    share_cores_between_streams()
     out = Path(options.out)
     resumes = options.resume and bool(TrainingCheckpoint(out / CHECKPOINTS).paths())
     if not resumes:

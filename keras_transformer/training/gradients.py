@@ -3,10 +3,8 @@
 from keras import ops
 
 
-def accumulate(part_loss, tensors, parts: int, variables, num_values: int = 2):
-    """The gradient of a sum over parts of a batch, one part after another.
-
-    The memory is that of one part: its activations are gone before the next one begins.
+def accumulate(part_loss, tensors, parts: int, variables, num_values: int = 2, at_once: int = 1):
+    """The gradient of a sum over parts of a batch.
 
     Args:
         part_loss: function of a part's tensors to a scalar and further values, all of them sums
@@ -15,31 +13,51 @@ def accumulate(part_loss, tensors, parts: int, variables, num_values: int = 2):
         parts: the number of parts, which need not divide B.
         variables: Keras variables, of the gradient.
         num_values: the number of further values.
+        at_once: as `sum_over_parts`.
 
     Returns:
         The gradients, a list of dense tensors, and the sums of the further values, a list.
     """
     import tensorflow as tf
 
-    def step(part):
+    def step(*part):
         with tf.GradientTape() as tape:
             loss, values = part_loss(*part)
         values_of = [variable.value for variable in variables]
         gradients = tape.gradient(loss, values_of, unconnected_gradients="zero")
         return [tf.convert_to_tensor(x) for x in (*gradients, *values)]
 
-    if parts == 1:
-        sums = step(tensors)
-    else:
-        pieces = [split(x, parts) for x in tensors]
-
-        def add_part(i, sums):
-            new = step([ops.take(piece, i, axis=0) for piece in pieces])
-            return [a + b for a, b in zip(sums, new, strict=True)]
-
-        zeros = [ops.zeros(v.shape, v.dtype) for v in variables]
-        sums = ops.fori_loop(0, parts, add_part, [*zeros, *[ops.zeros(())] * num_values])
+    zeros = [*(tf.zeros(v.shape, v.dtype) for v in variables), *[tf.zeros(())] * num_values]
+    sums = sum_over_parts(step, tensors, parts, zeros, at_once)
     return sums[: len(variables)], sums[len(variables) :]
+
+
+def sum_over_parts(function, tensors, parts: int, zeros, at_once: int = 1):
+    """The sums over parts of a batch of what a function makes of each.
+
+    Args:
+        function: from a part's tensors to a list of tensors like `zeros`.
+        tensors: tensors (B, ...).
+        parts: the number of parts, which need not divide B.
+        zeros: a list of zeros.
+        at_once: parts that are worked on at the same time, in a graph. With one, a part's
+            activations are gone before the next part begins.
+
+    Returns:
+        The sums, a list.
+    """
+    import tensorflow as tf
+
+    if parts == 1:
+        return function(*tensors)
+    pieces = [split(x, parts) for x in tensors]
+
+    def add_part(i, *sums):
+        new = function(*[piece[i] for piece in pieces])
+        return i + 1, *[a + b for a, b in zip(sums, new, strict=True)]
+
+    loop = (lambda i, *_: i < parts), add_part, (tf.constant(0), *zeros)
+    return list(tf.while_loop(*loop, parallel_iterations=at_once)[1:])
 
 
 def split(x, parts):

@@ -5,10 +5,16 @@ from keras import ops
 
 from keras_transformer.layers.checks import check_positive_int
 from keras_transformer.training.distribution import replicas, sum_over_replicas
-from keras_transformer.training.gradients import accumulate, clipped, global_norm
+from keras_transformer.training.gradients import (
+    accumulate,
+    clipped,
+    global_norm,
+    sum_over_parts,
+)
 from keras_transformer.training.losses import MaskedCrossentropy, token_weights
 from keras_transformer.training.metrics import LatestValue, TokenPerplexity
 from keras_transformer.training.projected_crossentropy import projected_crossentropy
+from keras_transformer.training.streams import default_streams
 
 
 class TokenTrainer:
@@ -33,10 +39,11 @@ class TokenTrainer:
         *,
         metrics=None,
         micro_batches=1,
+        num_streams="auto",
         r_drop=0.0,
         **kwargs,
     ):
-        """Prepares for `fit`, as in `keras.Model`, with two more arguments.
+        """Prepares for `fit`, as in `keras.Model`, with three more arguments.
 
         Args:
             optimizer: a Keras optimizer. `clipnorm`, `global_clipnorm` and `clipvalue` see the
@@ -46,6 +53,9 @@ class TokenTrainer:
                 in a forward pass of their own; what the callback `TokenLogs` shows is free.
             micro_batches: parts that a batch is cut into, one after another, for less memory. The
                 gradient is that of the whole batch.
+            num_streams: parts that each of these is cut into once more, and which are worked on at
+                the same time, each by a core; "auto" for `default_streams()`, and for one with
+                `jit_compile` or several devices. The gradient is again that of the whole batch.
             r_drop: alpha of R-Drop (Liang et al., 2021, "R-Drop: Regularized Dropout for Neural
                 Networks"): each sentence goes through the model twice, with different dropout, and
                 a quarter of alpha times the sum of the two KL divergences between its predictions
@@ -56,24 +66,27 @@ class TokenTrainer:
             ValueError: if a value is out of range, or needs `MaskedCrossentropy` on TensorFlow.
         """
         check_positive_int("micro_batches", micro_batches)
+        if num_streams != "auto":
+            check_positive_int("num_streams", num_streams)
         if not 0 <= r_drop < float("inf"):
             raise ValueError(f"r_drop must be at least 0, but is {r_drop!r}.")
         own_step = keras.backend.backend() == "tensorflow" and type(loss) is MaskedCrossentropy
-        for name, value, default in (("micro_batches", micro_batches, 1), ("r_drop", r_drop, 0)):
+        own = {"micro_batches": (micro_batches, 1), "num_streams": (num_streams, "auto")}
+        for name, (value, default) in {**own, "r_drop": (r_drop, 0)}.items():
             if value != default and not own_step:
                 raise ValueError(
                     f"{name}={value!r} needs loss=MaskedCrossentropy(...) and the TensorFlow "
                     f"backend, but the loss is {loss!r} and the backend "
                     f"{keras.backend.backend()}; leave {name} at {default}."
                 )
-        self.micro_batches, self.r_drop = micro_batches, r_drop
+        self.micro_batches, self.num_streams, self.r_drop = micro_batches, num_streams, r_drop
         self.trackers = Trackers() if own_step else None
         self.has_metrics = bool(metrics or kwargs.get("weighted_metrics"))
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
 
     def get_compile_config(self):
-        own = {"micro_batches": self.micro_batches, "r_drop": self.r_drop} if self.compiled else {}
-        return {**super().get_compile_config(), **own}
+        names = ("micro_batches", "num_streams", "r_drop") if self.compiled else ()
+        return {**super().get_compile_config(), **{name: getattr(self, name) for name in names}}
 
     def compile_from_config(self, config):
         self.compile(**keras.saving.deserialize_keras_object(config))
@@ -105,7 +118,9 @@ class TokenTrainer:
 
         variables = self.trainable_variables
         tensors = (labels, weights, *keras.tree.flatten(inputs))
-        gradients, sums = accumulate(part_loss, tensors, self.micro_batches, variables)
+        streams = self._streams()
+        parts = self.micro_batches * streams
+        gradients, sums = accumulate(part_loss, tensors, parts, variables, at_once=streams)
         # Keras would clip the gradient of each replica, of which the optimizer then makes the sum.
         gradients = [sum_over_replicas(gradient) for gradient in gradients]
         norm = global_norm(gradients) / self.optimizer.scale_loss(1.0)
@@ -120,8 +135,21 @@ class TokenTrainer:
             return super().test_step(*args)
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
         weights, count = token_weights(labels, sample_weight)
-        sums = self._loss_sums(self.hidden(inputs, training=False), labels, weights)
+
+        def part_sums(labels, weights, *ids):
+            hidden = self.hidden(keras.tree.pack_sequence_as(inputs, ids), training=False)
+            return list(self._loss_sums(hidden, labels, weights))
+
+        tensors = (labels, weights, *keras.tree.flatten(inputs))
+        streams, zeros = self._streams(), [ops.zeros(())] * 2
+        sums = sum_over_parts(part_sums, tensors, streams, zeros, at_once=streams)
         return self._logs(inputs, labels, sample_weight, sums, count)
+
+    def _streams(self) -> int:
+        if self.num_streams != "auto":
+            return self.num_streams
+        # What XLA has compiled runs one iteration of a loop after another.
+        return 1 if replicas() > 1 or self.jit_compile else default_streams()
 
     def _loss_sums(self, hidden, labels, weights, r_drop=0.0):
         """The sums over tokens of the loss, and of the loss without smoothing and R-Drop."""

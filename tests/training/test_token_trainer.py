@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import MaskedAccuracy, MaskedCrossentropy, Perplexity, Transformer
+from keras_transformer.training import token_trainer
 from keras_transformer.training.callbacks import TokenLogs
 
 V = 23
@@ -29,7 +30,7 @@ def trained(optimizer=None, loss=None, steps=3, sample_weight=None, model=None, 
     model = make() if model is None else model
     optimizer = keras.optimizers.SGD(0.5) if optimizer is None else optimizer
     # Eagerly, since a graph takes longer to build than these steps; but parts are a loop in one.
-    compiled.setdefault("run_eagerly", "micro_batches" not in compiled)
+    compiled.setdefault("run_eagerly", not {"micro_batches", "num_streams"} & set(compiled))
     model.compile(optimizer, loss or MaskedCrossentropy(0.1), **compiled)
     history = model.fit(
         *batch(),
@@ -60,20 +61,23 @@ def test_own_step_and_that_of_keras_train_the_same_weights(tied, weighted):
     np.testing.assert_allclose(own_logs["loss"], stock_logs["loss"], rtol=1e-4)
 
 
-@pytest.mark.parametrize("parts", [3, 4])
-def test_micro_batches_change_nothing_also_where_they_do_not_divide_the_batch(parts):
-    whole, logs = trained()
-    cut, cut_logs = trained(micro_batches=parts)
+@pytest.mark.parametrize("parts", [(3, 1), (1, 4), (2, 2)])
+def test_parts_change_nothing_also_where_they_do_not_divide_the_batch(parts):
+    whole, logs = trained(num_streams=1)
+    micro_batches, num_streams = parts
+    cut, cut_logs = trained(micro_batches=micro_batches, num_streams=num_streams)
     for a, b in zip(whole, cut, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
     np.testing.assert_allclose(logs["loss"], cut_logs["loss"], rtol=1e-4)
     np.testing.assert_allclose(logs["gradient_norm"], cut_logs["gradient_norm"], rtol=1e-4)
 
 
-def test_loss_and_perplexity_are_those_of_the_logits():
+@pytest.mark.parametrize("num_streams", [1, 3])
+def test_loss_and_perplexity_are_those_of_the_logits(num_streams):
     inputs, labels = batch()
     model = make()
-    model.compile("sgd", MaskedCrossentropy(0.1), metrics=[MaskedAccuracy()])
+    metrics = [MaskedAccuracy()]
+    model.compile("sgd", MaskedCrossentropy(0.1), metrics=metrics, num_streams=num_streams)
     logs = model.evaluate(inputs, labels, batch_size=2, verbose=0, return_dict=True)
     logits = model(inputs)
     assert set(logs) == {"loss", "masked_accuracy"}
@@ -102,6 +106,20 @@ def test_a_step_is_traced_once():
     model.hidden = lambda *args, **kwargs: calls.append(args) or hidden(*args, **kwargs)
     trained(keras.optimizers.Adam(), model=model, run_eagerly=False)
     assert len(calls) == 1
+
+
+def test_a_batch_is_cut_into_streams_unless_xla_compiles_the_step(monkeypatch):
+    monkeypatch.setattr(token_trainer, "default_streams", lambda: 3)
+    for jit_compile, rows in ((False, 2), (True, 6)):
+        model, calls = make(), []
+        hidden = model.hidden
+        model.hidden = lambda x, hidden=hidden, calls=calls, **kwargs: (
+            calls.append(x[0].shape) or hidden(x, **kwargs)
+        )
+        model.compile("sgd", MaskedCrossentropy(), jit_compile=jit_compile)
+        data = keras.tree.map_structure(tf.constant, batch())
+        tf.function(model.train_step).get_concrete_function(data)
+        assert calls == [(rows, 7)]
 
 
 def test_a_batch_reports_its_loss_as_a_number():
@@ -178,11 +196,12 @@ def test_float16_skips_a_step_that_overflows_and_goes_on():
 
 def test_the_compile_arguments_survive_a_saved_model(tmp_path):
     model = make()
-    model.compile("sgd", MaskedCrossentropy(0.1), micro_batches=2, r_drop=1.0)
+    model.compile("sgd", MaskedCrossentropy(0.1), micro_batches=2, num_streams=3, r_drop=1.0)
     model.fit(*batch(), batch_size=6, verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert (loaded.micro_batches, loaded.r_drop, loaded.loss.label_smoothing) == (2, 1.0, 0.1)
+    own = loaded.micro_batches, loaded.num_streams, loaded.r_drop, loaded.loss.label_smoothing
+    assert own == (2, 3, 1.0, 0.1)
     loaded.fit(*batch(), batch_size=6, verbose=0)
 
 
@@ -193,13 +212,19 @@ def test_compiling_again_for_another_loss_reports_only_what_that_step_knows():
     assert set(model.fit(*batch(), batch_size=6, verbose=0).history) == {"loss"}
 
 
-@pytest.mark.parametrize("argument", [{"micro_batches": 2}, {"r_drop": 1.0}])
+@pytest.mark.parametrize("argument", [{"micro_batches": 2}, {"num_streams": 2}, {"r_drop": 1.0}])
 def test_what_another_loss_cannot_do_is_refused(argument):
     (name,) = argument
     with pytest.raises(
         ValueError, match=rf"{name}=.* needs loss=MaskedCrossentropy.* leave {name}"
     ):
         make().compile("sgd", PlainCrossentropy(), **argument)
+
+
+@pytest.mark.parametrize("value", [0, 1.5, "all"])
+def test_streams_that_are_no_number_are_refused(value):
+    with pytest.raises(ValueError, match="num_streams must be"):
+        make().compile("sgd", MaskedCrossentropy(), num_streams=value)
 
 
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
@@ -210,7 +235,7 @@ def test_r_drop_out_of_range_is_refused(value):
 
 def test_no_tensor_of_a_step_is_as_large_as_the_logits():
     model = Transformer(num_layers=1, d_model=8, num_heads=2, d_ff=16, source_vocab_size=500)
-    model.compile("sgd", MaskedCrossentropy(0.1))
+    model.compile("sgd", MaskedCrossentropy(0.1), num_streams=1)
     (source, target), labels = batch(rows=2000)  # 14,000 tokens
     data = (tf.constant(source), tf.constant(target)), tf.constant(labels)
     step = tf.function(model.train_step).get_concrete_function(data)
