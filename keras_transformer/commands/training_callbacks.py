@@ -24,6 +24,7 @@ from keras_transformer.training.checkpoints import (
     TrainingCheckpoint,
     average_weights,
 )
+from keras_transformer.training.streams import default_streams
 from keras_transformer.training.tensorboard import (
     AttentionMonitor,
     TensorBoardMonitor,
@@ -122,7 +123,8 @@ class Callbacks:
             scores = score_translations(translations, references, self.options.bleu_tokenize)
             return {"bleu": scores.bleu, "chrf": scores.chrf}
 
-        translator = Translator(self.model, self.tokenizer, search="greedy", batch_size=128)
+        settings = {"batch_size": 128, "num_streams": default_streams()}
+        translator = Translator(self.model, self.tokenizer, search="greedy", **settings)
         return TranslationMonitor(
             translator, score, valid.sources, valid.targets, log_dir=self.logs
         )
