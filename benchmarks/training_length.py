@@ -24,7 +24,6 @@ def main():
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS, metavar="TOKENS")
     parser.add_argument("--repeats", type=int, default=3, help="epochs after the first")
     parser.add_argument("--precision", default="auto", help="of products and activations")
-    parser.add_argument("--memory", choices=("kept", "returned"), default="kept", help="if freed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         workers = {}
@@ -41,7 +40,7 @@ def main():
 
 def write_sentences(directory, length, options):
     case = {**CASES["small_fixed"], "batch_tokens": BATCH_TOKENS, "max_length": length}
-    case |= {"precision": options.precision, "keeps_memory": options.memory == "kept"}
+    case["precision"] = options.precision
     random = np.random.default_rng(0)
     shape = (NUM_BATCHES * BATCH_TOKENS // length, length - 1)  # the end token is added
     sides = [random.integers(4, case["vocab_size"], shape).tolist() for _ in range(2)]

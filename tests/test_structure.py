@@ -95,7 +95,6 @@ ORDER = {
     "training": [
         "schedules",
         "precision",
-        "memory",
         "streams",
         "distribution",
         "losses",

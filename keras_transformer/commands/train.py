@@ -17,7 +17,6 @@ from keras_transformer.models.transformer import Transformer
 from keras_transformer.training.checkpoints import TrainingCheckpoint
 from keras_transformer.training.distribution import strategy_scope
 from keras_transformer.training.losses import MaskedCrossentropy
-from keras_transformer.training.memory import keep_freed_memory
 from keras_transformer.training.precision import policy
 from keras_transformer.training.schedules import TransformerSchedule
 from keras_transformer.training.streams import share_cores_between_streams
@@ -46,7 +45,6 @@ def run(options) -> None:
         # The old model stays until the first epoch's replaces it.
         for name in (LOGS, CHECKPOINTS):
             shutil.rmtree(out / name, ignore_errors=True)
-    keep_freed_memory()
     start = time.monotonic()
     if first_epoch < options.epochs and not callbacks.has_stopped():
         model.fit(

@@ -71,13 +71,16 @@ class TokenTrainer:
         if not 0 <= r_drop < float("inf"):
             raise ValueError(f"r_drop must be at least 0, but is {r_drop!r}.")
         own_step = keras.backend.backend() == "tensorflow" and type(loss) is MaskedCrossentropy
-        own = {"micro_batches": (micro_batches, 1), "num_streams": (num_streams, "auto")}
-        for name, (value, default) in {**own, "r_drop": (r_drop, 0)}.items():
-            if value != default and not own_step:
+        for name, value, *defaults in (
+            ("micro_batches", micro_batches, 1),
+            ("num_streams", num_streams, "auto", 1),
+            ("r_drop", r_drop, 0),
+        ):
+            if value not in defaults and not own_step:
                 raise ValueError(
                     f"{name}={value!r} needs loss=MaskedCrossentropy(...) and the TensorFlow "
                     f"backend, but the loss is {loss!r} and the backend "
-                    f"{keras.backend.backend()}; leave {name} at {default}."
+                    f"{keras.backend.backend()}; leave {name} at {defaults[0]}."
                 )
         self.micro_batches, self.num_streams, self.r_drop = micro_batches, num_streams, r_drop
         self.trackers = Trackers() if own_step else None

@@ -1,4 +1,4 @@
-"""Parts of a batch at the same time: in processes of their own, with threads of their own."""
+"""Parts of a batch at the same time: in a process that has threads for them."""
 
 import os
 import subprocess
@@ -14,7 +14,6 @@ from keras_transformer.training.gradients import sum_over_parts
 # Two parts wait for each other: they get on only if both have begun.
 MEET = """
 import threading
-import tensorflow as tf
 from keras_transformer.training.gradients import sum_over_parts
 
 meeting = threading.Barrier(2)
@@ -51,40 +50,45 @@ def train():
 """
 
 
-def in_a_process(*lines):
-    """What the program prints, in words."""
-    source = "\n".join(("import numpy as np", *lines))
+SHARE = """
+from keras_transformer.training import streams
+
+for cores in (24, 16):
+    streams.num_cores = lambda: cores
+    print(streams.share_cores_between_streams())
+    print(tf.config.threading.get_intra_op_parallelism_threads())
+    tf.zeros(())
+"""
+
+
+@pytest.fixture(scope="module")
+def printed():
+    """What one program prints, in words, with three threads for operations."""
+    calls = [
+        SHARE,
+        MEET,
+        "timeout = 60; print(met(2)); timeout = 0.5; print(met(1))",
+        TRAIN_TWICE,
+        "print(all(np.array_equal(a, b) for a, b in zip(train(), train(), strict=True)))",
+    ]
+    source = "\n".join(("import numpy as np", "import tensorflow as tf", *calls))
     others = {name: value for name, value in os.environ.items() if not name.startswith("TF_NUM")}
-    command = [sys.executable, "-c", source]
+    environment = {**others, "TF_NUM_INTEROP_THREADS": "3"}
     return subprocess.check_output(
-        command, env={**others, "TF_NUM_INTEROP_THREADS": "3"}, text=True
+        [sys.executable, "-c", source], env=environment, text=True
     ).split()
 
 
-def test_parts_run_at_the_same_time_if_asked_to():
-    lines = ["timeout = 60", "print(met(2))", "timeout = 0.5", "print(met(1))"]
-    assert in_a_process(MEET, *lines) == ["2.0", "0.0"]
+def test_cores_are_shared_before_the_first_operation_only(printed):
+    assert printed[:4] == ["True", "3", "False", "3"]
 
 
-def test_streams_of_the_same_seed_train_the_same_weights():
-    lines = ["pairs = zip(train(), train(), strict=True)"]
-    lines += ["print(all(np.array_equal(a, b) for a, b in pairs))"]
-    assert in_a_process(TRAIN_TWICE, *lines) == ["True"]
+def test_parts_run_at_the_same_time_if_asked_to(printed):
+    assert printed[4:6] == ["2.0", "0.0"]
 
 
-def test_cores_are_shared_before_the_first_operation_only():
-    lines = [
-        "from keras_transformer.training import streams",
-        "streams.num_cores = lambda: 24",
-        "print(streams.share_cores_between_streams())",
-        "import tensorflow as tf",
-        "print(tf.config.threading.get_intra_op_parallelism_threads())",
-        "tf.zeros(())",
-        "print(streams.share_cores_between_streams())",
-    ]
-    # The value that is there already may be set again at any time; another may not.
-    lines.insert(-1, "streams.num_cores = lambda: 16")
-    assert in_a_process(*lines) == ["True", "3", "False"]
+def test_streams_of_the_same_seed_train_the_same_weights(printed):
+    assert printed[6:] == ["True"]
 
 
 def test_sums_over_parts_are_those_of_the_whole():

@@ -30,7 +30,8 @@ def trained(optimizer=None, loss=None, steps=3, sample_weight=None, model=None, 
     model = make() if model is None else model
     optimizer = keras.optimizers.SGD(0.5) if optimizer is None else optimizer
     # Eagerly, since a graph takes longer to build than these steps; but parts are a loop in one.
-    compiled.setdefault("run_eagerly", not {"micro_batches", "num_streams"} & set(compiled))
+    in_parts = {"micro_batches", "num_streams"} & set(compiled)
+    compiled = {"num_streams": 1, "run_eagerly": not in_parts, **compiled}
     model.compile(optimizer, loss or MaskedCrossentropy(0.1), **compiled)
     history = model.fit(
         *batch(),
@@ -63,7 +64,7 @@ def test_own_step_and_that_of_keras_train_the_same_weights(tied, weighted):
 
 @pytest.mark.parametrize("parts", [(3, 1), (1, 4), (2, 2)])
 def test_parts_change_nothing_also_where_they_do_not_divide_the_batch(parts):
-    whole, logs = trained(num_streams=1)
+    whole, logs = trained()
     micro_batches, num_streams = parts
     cut, cut_logs = trained(micro_batches=micro_batches, num_streams=num_streams)
     for a, b in zip(whole, cut, strict=True):
