@@ -1,6 +1,5 @@
 """What `translate` and `evaluate` call to get from strings to strings."""
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import tensorflow as tf
 from keras_transformer.export.run_directory import is_run, load_translator
 from keras_transformer.export.translator import translate_in_batches
 from keras_transformer.export.version_directory import saved_model_path
+from keras_transformer.training.streams import num_cores
 
 
 def search_options(options) -> dict:
@@ -35,7 +35,7 @@ def load(path, options):
     with suppress(RuntimeError):  # TensorFlow runs already, with threads of its own
         tf.config.threading.set_intra_op_parallelism_threads(1)
     if is_run(path):
-        return load_translator(path, num_streams=os.cpu_count(), **search_options(options))
+        return load_translator(path, num_streams=num_cores(), **search_options(options))
     exported = saved_model_path(path)
     if exported is None:
         what = "is neither a run nor an export" if Path(path).exists() else "does not exist"
