@@ -96,35 +96,46 @@ def chunk_products(x, kernel, labels, weights, r_drop):
         The weighted sums of `-log P[label]` and of the symmetric KL divergence; `G kernel`, of the
         shape of `x`, and `G^T (w x)`, (V, D) and float32, where G is P and what R-Drop adds to it.
     """
-    copies, _, d_model = x.shape
-    flat = ops.reshape(x, (-1, d_model))  # (copies * C, D)
-    labels, weights = ops.tile(labels, copies), ops.tile(weights, copies)
-    logits = ops.matmul(flat, ops.transpose(kernel))  # (copies * C, V)
-    g = ops.softmax(logits, axis=-1)
-    p_label = ops.cast(ops.take_along_axis(g, labels[:, None], axis=1)[:, 0], "float32")
+    weighted = ops.unstack(x * ops.cast(weights[:, None], x.dtype))  # (C, D) for each copy
+    logits = [ops.matmul(copy, ops.transpose(kernel)) for copy in ops.unstack(x)]  # (C, V)
+    g = [ops.softmax(z, axis=-1) for z in logits]
+    at_labels = [ops.take_along_axis(p, labels[:, None], axis=1)[:, 0] for p in g]
+    p_label = ops.cast(ops.stack(at_labels), "float32")  # (copies, C)
     nll = -ops.sum(weights * ops.log(ops.maximum(p_label, 1e-37)))
     kl = ops.zeros((), "float32")
     if r_drop:
-        divergence, kl_gradient = symmetric_kl(ops.reshape(logits, (2, -1, logits.shape[-1])))
+        divergence, g = with_divergence(g, logits, r_drop / 2)
         kl = ops.sum(weights * divergence)
-        g = ops.cast(ops.cast(g, "float32") + r_drop / 2 * kl_gradient, g.dtype)
-    columns = ops.matmul(ops.transpose(g), flat * ops.cast(weights[:, None], x.dtype))
-    rows = ops.reshape(ops.matmul(g, kernel), ops.shape(x))
-    return nll, kl, rows, ops.cast(columns, "float32")
+    rows = ops.stack([ops.matmul(p, kernel) for p in g])  # (copies, C, D)
+    columns = [ops.matmul(ops.transpose(p), y) for p, y in zip(g, weighted, strict=True)]
+    return nll, kl, rows, ops.cast(sum(columns), "float32")
 
 
-def symmetric_kl(logits):
-    """`KL(P || Q)` and `KL(Q || P)`, (2 C,), for logits (2, C, V), and the gradient (2 C, V).
+def with_divergence(probabilities, logits, scale):
+    """`J = KL(P || Q) + KL(Q || P)`, and P and Q with `scale` times J's gradients added.
 
-    The gradient of their sum: `P (a - KL(P || Q)) + P - Q` for the logits of P, where
-    `a = log P - log Q`.
+    `J = sum (P - Q) d` with `d = z_P - z_Q`, since the logarithms of the softmax's denominators
+    fall out of it. Its gradient for `z_P` is `P d + P (1 - sum P d) - Q`. These are few passes over
+    the vocabulary, and each takes as long as memory takes to deliver it.
+
+    Args:
+        probabilities: P and Q, two tensors (C, V).
+        logits: z_P and z_Q, two tensors (C, V).
+        scale: float.
+
+    Returns:
+        J, float32 (C,), and two tensors like `probabilities`.
     """
-    log_p = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
-    p = ops.exp(log_p)
-    ratio = log_p - ops.flip(log_p, axis=0)  # (2, C, V)
-    divergence = ops.sum(p * ratio, axis=-1, keepdims=True)  # (2, C, 1)
-    gradient = p * (ratio - divergence) + p - ops.flip(p, axis=0)
-    return ops.reshape(divergence, (-1,)), ops.reshape(gradient, (-1, logits.shape[-1]))
+    p, q = (ops.cast(x, "float32") for x in probabilities)
+    z_p, z_q = (ops.cast(x, "float32") for x in logits)
+    difference = z_p - z_q  # (C, V)
+    p_terms, q_terms = p * difference, q * difference
+    p_sum = ops.sum(p_terms, axis=-1, keepdims=True)  # (C, 1)
+    q_sum = ops.sum(q_terms, axis=-1, keepdims=True)
+    p_gradient = p * (1 + scale * (1 - p_sum)) + scale * (p_terms - q)
+    q_gradient = q * (1 + scale * (1 + q_sum)) - scale * (q_terms + p)
+    dtype = probabilities[0].dtype
+    return (p_sum - q_sum)[:, 0], [ops.cast(p_gradient, dtype), ops.cast(q_gradient, dtype)]
 
 
 def to_chunks(x, axis=0):
