@@ -105,6 +105,7 @@ ORDER = {
         "token_trainer",
         "checkpoints",
         "callbacks",
+        "delay_r_drop",
         "tensorboard",
     ],
     "evaluation": ["scores", "perplexity", "forecast_scores", "seasonal_naive"],

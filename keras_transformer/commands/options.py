@@ -154,6 +154,12 @@ def _add_regularization(group) -> None:
     _number(group, "--bpe-dropout", share, "RATE", 0.0, "split words at random; 0.1 is usual")
     _number(group, "--r-drop", penalty, "ALPHA", 0.0, "weight of R-Drop; 5 is usual")
     group.add_argument(
+        "--r-drop-delay",
+        type=positive_int,
+        metavar="N",
+        help="leave R-Drop out of the first N epochs",
+    )
+    group.add_argument(
         "--ema", type=share, metavar="DECAY", help="judge and keep a moving average of the weights"
     )
 

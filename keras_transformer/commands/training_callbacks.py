@@ -24,6 +24,7 @@ from keras_transformer.training.checkpoints import (
     TrainingCheckpoint,
     average_weights,
 )
+from keras_transformer.training.delay_r_drop import DelayRDrop
 from keras_transformer.training.streams import default_streams
 from keras_transformer.training.tensorboard import (
     AttentionMonitor,
@@ -54,6 +55,8 @@ class Callbacks:
         self.best = KeepBest(self._save)
         self.weights = EpochWeights(self.out / CHECKPOINTS, keep=options.keep)
         self.checkpoint = TrainingCheckpoint(self.out / CHECKPOINTS)
+        if options.r_drop_delay is not None and not options.r_drop:
+            raise ValueError("--r-drop-delay needs R-Drop; add --r-drop 5.")
         self.early = None
         if options.early_stopping is not None:
             if texts.valid is None:
@@ -68,12 +71,14 @@ class Callbacks:
         options = self.options
         average = None if options.ema is None else UseAverage()
         limit = None if options.max_minutes is None else TimeLimit(options.max_minutes)
+        delay = None if options.r_drop_delay is None else DelayRDrop(options.r_drop_delay)
         board = TensorBoardMonitor(
             self.logs,
             settings=_settings(options),
             profile_steps=PROFILE_STEPS if options.profile else None,
         )
         callbacks = [
+            delay,
             StopOnNaN(),
             self.tokens,
             TokenLogs(),

@@ -250,7 +250,8 @@ def test_a_run_goes_on_and_its_epochs_are_averaged(smallest, files, tmp_path, ca
     valid = ["--valid-source", files[0], "--valid-target", files[1]]
     options = ["--vocab-size", "300", "--batch-tokens", "256", "--quiet", "--out", str(out)]
     options += ["--precision", "float32", "--micro-batches", "2", "--bpe-dropout", "0.1"]
-    options += ["--r-drop", "1", "--ema", "0.9", "--clip-norm", "1", "--early-stopping", "9"]
+    options += ["--r-drop", "1", "--r-drop-delay", "1", "--ema", "0.9"]
+    options += ["--clip-norm", "1", "--early-stopping", "9"]
     train = ["train", *text, *valid, *options, "--resume"]
     (out / "logs").mkdir(parents=True)  # what a run leaves that is stopped in its first epoch
     assert main([*train, "--epochs", "1"]) == 0
@@ -267,6 +268,8 @@ def test_a_run_goes_on_and_its_epochs_are_averaged(smallest, files, tmp_path, ca
         np.testing.assert_allclose(a, b, atol=1e-6)
     assert main(["average", str(out), mean, "--best", "1"]) == 1
     assert "is not empty; name a new directory" in capfd.readouterr().err
+    assert main([*train, "--r-drop", "0"]) == 1
+    assert "--r-drop-delay needs R-Drop; add --r-drop 5." in capfd.readouterr().err
 
 
 def tensorboard_tags(directory):
