@@ -1,6 +1,6 @@
 """Forecasts three real series, and scores a Transformer, an LSTM, ETS and the seasonal naive.
 
-    pip install "keras-transformer-layers[forecasting,plots]"
+    pip install -e ".[forecasting,plots]"
     python examples/forecasting.py --plot forecasts.png
 
 The series come with statsmodels: yearly sunspots, monthly carbon dioxide at Mauna Loa, monthly sea

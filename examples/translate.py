@@ -1,6 +1,8 @@
-"""Translates standard input with an exported SavedModel: TensorFlow and its text ops only.
+"""Translates with an exported SavedModel; needs tensorflow and tensorflow-text only.
 
 python examples/translate.py runs/example/export/1 < input.txt
+
+Prints a line for each line of standard input: the score, a tab, the translation.
 """
 
 import sys

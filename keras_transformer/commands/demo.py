@@ -56,7 +56,7 @@ def run(options) -> None:
     say(f"  BLEU {scores.bleu:.1f}  {scores.bleu_signature}")
 
     exported = translator.export(exports)
-    say(f"\nExported to {exported}. A process with nothing but TensorFlow translates:")
+    say(f"\nExported to {exported}. A process without this library translates:")
     translate_in_fresh_process(exported, sources[:NUM_SHOWN])
 
     command = sys.argv[0] if Path(sys.argv[0]).stem == "keras-transformer" else MODULE_COMMAND

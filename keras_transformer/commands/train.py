@@ -33,9 +33,12 @@ def run(options) -> None:
     keras.utils.set_random_seed(options.seed)
     tokenizer = make_tokenizer(texts, options, resumes)
     train, valid = batches(texts, tokenizer, options)
+    total_steps = train.num_batches * options.epochs
     report(texts, tokenizer, train)
+    if total_steps <= options.warmup_steps:
+        say(warmup_note(total_steps, options.warmup_steps))
     with strategy_scope(options.strategy):
-        model = build_model(tokenizer, train.num_batches * options.epochs, options)
+        model = build_model(tokenizer, total_steps, options)
     callbacks = Callbacks(model, tokenizer, texts, train, options)
     first_epoch = 0
     if resumes:
@@ -114,6 +117,14 @@ def report(texts, tokenizer, train) -> None:
     if texts.valid is not None and texts.valid.skipped:
         reasons = ", ".join(f"{count} {reason}" for reason, count in texts.valid.skipped.items())
         say(f"{len(texts.valid.sources)} validation pairs (skipped: {reasons})")
+
+
+def warmup_note(total_steps, warmup_steps) -> str:
+    return (
+        f"note: all {total_steps} steps are within --warmup-steps {warmup_steps}, before the "
+        "learning rate is at its largest; give more --epochs, fewer --batch-tokens or fewer "
+        "--warmup-steps (a quarter of the steps is usual)"
+    )
 
 
 def build_model(tokenizer, total_steps, options) -> Transformer:

@@ -208,12 +208,13 @@ def smallest(monkeypatch):
     return size
 
 
-def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate):
+def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate, capsysbinary):
     out = tmp_path / "run"
     options = ["--vocab-size", "300", "--epochs", "2", "--batch-tokens", "256", "--quiet"]
     text = ["--source", files[0], "--target", files[1]]
     valid = ["--valid-source", files[0], "--valid-target", files[1]]
     assert main(["train", *text, *valid, *options, "--out", str(out)]) == 0
+    assert "all 2 steps are within --warmup-steps 4000" in capsysbinary.readouterr().err.decode()
     config = json.loads((out / "config.json").read_text())
     weights = (out / "model.weights.h5").read_bytes()
     assert smallest.items() <= config["model"].items()
