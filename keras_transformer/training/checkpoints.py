@@ -9,6 +9,8 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_transformer.training.distribution import scope_of
+
 STATE, WEIGHTS = "state-{:05d}.npz", "epoch-{:05d}.weights.h5"
 
 
@@ -103,7 +105,10 @@ def _newest(paths, directory):
 
 def _variables(model):
     """All that training changes: weights, seeds of dropout, the optimizer's variables."""
-    model.optimizer.build(model.trainable_variables)
+    # Some optimizers, such as that of float16, make new variables each time they are built.
+    if not model.optimizer.built:
+        with scope_of(model):
+            model.optimizer.build(model.trainable_variables)
     return [*model.variables, *model.optimizer.variables]
 
 
@@ -170,13 +175,17 @@ def average_weights(model, paths) -> None:
         paths: of files that `save_weights` wrote.
 
     Raises:
-        CheckpointError: if there are none, or one is not of this model.
+        CheckpointError: if there are none, or one is missing or not of this model.
     """
     paths = list(paths)
     if not paths:
         raise CheckpointError("There are no weights to average; train with --keep first.")
     sums = None
     for path in paths:
+        if not Path(path).is_file():
+            raise CheckpointError(
+                f"{path} is not there; average fewer epochs, or train with a larger --keep."
+            )
         try:
             model.load_weights(path)
         except (OSError, ValueError, KeyError) as error:

@@ -40,6 +40,13 @@ def strategy_scope(name: str = "none"):
     return tf.distribute.MirroredStrategy([device.name for device in devices]).scope()
 
 
+def scope_of(model):
+    """A context in which to make variables for a model that is there, as its optimizer's are."""
+    if keras.backend.backend() != "tensorflow":
+        return contextlib.nullcontext()
+    return model.distribute_strategy.scope()
+
+
 def replicas() -> int:
     """The number of replicas this code runs in; 1 outside a strategy."""
     context = _replica_context()

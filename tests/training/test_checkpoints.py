@@ -10,15 +10,16 @@ from keras_transformer.training.checkpoints import (
     average_weights,
     read_history,
 )
+from keras_transformer.training.distribution import strategy_scope
 
 
-def make(d_model=8):
+def make(d_model=8, strategy="none", dtype="float32"):
     keras.utils.set_random_seed(1)
-    model = Transformer(
-        num_layers=1, d_model=d_model, num_heads=2, d_ff=16, source_vocab_size=12, dropout=0.3
-    )
-    # Eagerly, since a graph takes longer to build than these steps take.
-    model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(0.1), run_eagerly=True)
+    size = {"num_layers": 1, "d_model": d_model, "num_heads": 2, "d_ff": 16, "dropout": 0.3}
+    with strategy_scope(strategy):
+        model = Transformer(**size, source_vocab_size=12, dtype=dtype)
+        # Eagerly, since a graph takes longer to build than these steps take.
+        model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(0.1), run_eagerly=True)
     return model
 
 
@@ -39,10 +40,14 @@ def fit(model, epochs, callbacks, initial_epoch=0):
     return model.get_weights()
 
 
-def test_a_run_in_two_pieces_ends_with_the_weights_of_one_bit_for_bit(tmp_path):
-    whole = fit(make(), 4, [])
-    fit(make(), 2, [TrainingCheckpoint(tmp_path)])
-    model, checkpoint = make(), TrainingCheckpoint(tmp_path)
+# float16 has a scale of its loss to go on with, a strategy its own places for variables.
+@pytest.mark.parametrize(
+    "strategy, dtype", [("none", "float32"), ("none", "mixed_float16"), ("mirrored", "float32")]
+)
+def test_a_run_in_two_pieces_ends_with_the_weights_of_one_bit_for_bit(tmp_path, strategy, dtype):
+    whole = fit(make(strategy=strategy, dtype=dtype), 4, [])
+    fit(make(strategy=strategy, dtype=dtype), 2, [TrainingCheckpoint(tmp_path)])
+    model, checkpoint = make(strategy=strategy, dtype=dtype), TrainingCheckpoint(tmp_path)
     first = checkpoint.restore(model)
     assert first == 2
     pieces = fit(model, 4, [checkpoint], initial_epoch=first)
@@ -63,6 +68,19 @@ def test_a_damaged_state_falls_back_to_the_one_before(tmp_path):
     older.unlink()
     with pytest.raises(CheckpointError, match=r"no state .*state-00003.npz: .*train it anew"):
         TrainingCheckpoint(tmp_path).restore(make())
+
+
+def test_a_state_leaves_the_optimizer_as_it_is(tmp_path):
+    model = make(dtype="mixed_float16")
+    fit(model, 1, [])
+    model.optimizer.dynamic_scale.assign(1024.0)
+    checkpoint = TrainingCheckpoint(tmp_path)
+    checkpoint.set_model(model)
+    checkpoint.on_epoch_end(0)
+    assert float(model.optimizer.dynamic_scale) == 1024.0
+    other = make(dtype="mixed_float16")
+    checkpoint.restore(other)
+    assert float(other.optimizer.dynamic_scale) == 1024.0
 
 
 def test_a_state_of_another_model_is_refused(tmp_path):
@@ -121,3 +139,5 @@ def test_nothing_to_average_and_foreign_weights_are_errors(tmp_path):
     make(d_model=4).save_weights(tmp_path / "other.weights.h5")
     with pytest.raises(CheckpointError, match="holds no weights of this model"):
         average_weights(make(), [tmp_path / "other.weights.h5"])
+    with pytest.raises(CheckpointError, match="gone.weights.h5 is not there; average fewer epochs"):
+        average_weights(make(), [tmp_path / "gone.weights.h5"])
