@@ -38,7 +38,17 @@ class TokenLogs(keras.callbacks.Callback):
     `perplexity`, and `val_perplexity` where there is a validation: `exp` of the mean cross entropy
     of real tokens, without label smoothing, in training under dropout. `gradient_norm`: that of the
     last step. Place it before the callbacks that read the logs.
+
+    Raises:
+        ValueError: when `fit` begins, if the model takes another step than that of `TokenTrainer`.
     """
+
+    def on_train_begin(self, logs=None):
+        if getattr(self.model, "trackers", None) is None:
+            raise ValueError(
+                "TokenLogs needs a Transformer or LanguageModel with loss=MaskedCrossentropy(...) "
+                "on the TensorFlow backend; leave it out, or give metrics=[Perplexity()] instead."
+            )
 
     def on_epoch_begin(self, epoch, logs=None):
         self.values = {}
@@ -98,6 +108,7 @@ class TranslationMonitor(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         if self.writer is not None:
             self.writer.close()
+            self.writer = None
 
     def _show(self, epoch, translations):
         import tensorflow as tf

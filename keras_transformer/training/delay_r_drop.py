@@ -34,20 +34,19 @@ class DelayRDrop(keras.callbacks.Callback):
         self.epochs = check_positive_int("epochs", epochs)
 
     def on_train_begin(self, logs=None):
-        self.r_drop = getattr(self.model, "r_drop", 0)
-        if not self.r_drop:
+        if not getattr(self.model, "r_drop", 0):
             raise ValueError(
                 f"DelayRDrop({self.epochs}) has nothing to delay: the model was compiled without "
                 "R-Drop; add r_drop=5 to compile, or leave the callback out."
             )
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._use(0.0 if epoch < self.epochs else self.r_drop)
+        self._pause(epoch < self.epochs)
 
     def on_train_end(self, logs=None):
-        self._use(self.r_drop)
+        self._pause(False)
 
-    def _use(self, r_drop):
-        if r_drop != self.model.r_drop:
-            self.model.r_drop = r_drop
+    def _pause(self, paused):
+        if paused != self.model.r_drop_paused:
+            self.model.r_drop_paused = paused
             self.model.make_train_function(force=True)

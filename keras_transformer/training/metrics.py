@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.layers.masks import padding_mask
+from keras_transformer.training.distribution import replicas
 from keras_transformer.training.losses import smoothed_crossentropy
 
 
@@ -93,8 +94,8 @@ class TokenPerplexity(keras.metrics.Metric):
     """`Perplexity` from sums over tokens that are already known.
 
     Call arguments:
-        nll: scalar, the sum of the cross entropy of real tokens, in nats.
-        count: scalar, their number.
+        nll: scalar, the weighted sum of the cross entropy of real tokens, in nats.
+        count: scalar, the sum of their weights.
     """
 
     def __init__(self, name="perplexity", **kwargs):
@@ -111,14 +112,17 @@ class TokenPerplexity(keras.metrics.Metric):
 
 
 class LatestValue(keras.metrics.Metric):
-    """The last value it was given: a number of one step in the logs of an epoch."""
+    """The last value it was given: a number of one step in the logs of an epoch.
+
+    Under a strategy every replica gives the same value.
+    """
 
     def __init__(self, name, **kwargs):
         super().__init__(name=name, **kwargs)
         self.value = self.add_variable((), "zeros", name="value")
 
     def update_state(self, value):
-        self.value.assign(value)
+        self.value.assign(value / replicas())  # the variable holds the sum over replicas
 
     def result(self):
         return self.value + 0.0  # a copy: the variable may be reset before it is read

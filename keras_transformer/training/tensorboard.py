@@ -58,7 +58,7 @@ class TensorBoardMonitor(keras.callbacks.Callback):
         else:
             values["loss"] = _number(trackers.step_loss.result())
             values["gradient_norm"] = _number(trackers.gradient_norm.result())
-            now, tokens = time.perf_counter(), _number(trackers.perplexity.count)
+            now, tokens = time.perf_counter(), _number(trackers.tokens.result())
             values["tokens_per_second"] = (tokens - self.tokens) / (now - self.time)
             self.time, self.tokens = now, tokens
         values = {f"step_{name}": value for name, value in values.items()}

@@ -31,6 +31,7 @@ class TokenTrainer:
     """
 
     trackers = None  # until `compile`
+    r_drop_paused = False  # by `DelayRDrop`
 
     def compile(
         self,
@@ -83,6 +84,7 @@ class TokenTrainer:
                     f"{keras.backend.backend()}; leave {name} at {defaults[0]}."
                 )
         self.micro_batches, self.num_streams, self.r_drop = micro_batches, num_streams, r_drop
+        self.r_drop_paused = False
         self.trackers = Trackers() if own_step else None
         self.has_metrics = bool(metrics or kwargs.get("weighted_metrics"))
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
@@ -96,6 +98,8 @@ class TokenTrainer:
         self.optimizer.build(self.trainable_variables)
 
     def make_train_function(self, force=False):
+        if self.r_drop_paused and not force:  # left so by a `fit` that was interrupted
+            self.r_drop_paused, force = False, True
         # An optimizer that makes its variables in the first step has it traced a second time.
         if self.built and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
@@ -111,12 +115,13 @@ class TokenTrainer:
             return super().train_step(*args)
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
         weights, count = token_weights(labels, sample_weight)
+        r_drop = 0.0 if self.r_drop_paused else self.r_drop
 
         def part_loss(labels, weights, *ids):
-            if self.r_drop:
+            if r_drop:
                 ids = [ops.concatenate([x, x]) for x in ids]
             hidden = self.hidden(keras.tree.pack_sequence_as(inputs, ids), training=True)
-            sums = self._loss_sums(hidden, labels, weights, self.r_drop)
+            sums = self._loss_sums(hidden, labels, weights, r_drop)
             return self.optimizer.scale_loss(sums[0] / count), sums
 
         variables = self.trainable_variables
@@ -131,7 +136,7 @@ class TokenTrainer:
         self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         self.trackers.gradient_norm.update_state(norm)
         self.trackers.step_loss.update_state(sum_over_replicas(sums[0]) / count)
-        return self._logs(inputs, labels, sample_weight, sums, count)
+        return self._logs(inputs, labels, sample_weight, sums, weights, count)
 
     def test_step(self, *args):
         if self.trackers is None:
@@ -146,7 +151,7 @@ class TokenTrainer:
         tensors = (labels, weights, *keras.tree.flatten(inputs))
         streams, zeros = self._streams(), [ops.zeros(())] * 2
         sums = sum_over_parts(part_sums, tensors, streams, zeros, at_once=streams)
-        return self._logs(inputs, labels, sample_weight, sums, count)
+        return self._logs(inputs, labels, sample_weight, sums, weights, count)
 
     def _streams(self) -> int:
         if self.num_streams != "auto":
@@ -160,13 +165,14 @@ class TokenTrainer:
         smoothing = self.loss.label_smoothing
         return projected_crossentropy(hidden, embeddings, labels, weights, smoothing, r_drop)
 
-    def _logs(self, inputs, labels, sample_weight, sums, count):
+    def _logs(self, inputs, labels, sample_weight, sums, weights, count):
         """What a step reports: the loss and the compiled metrics."""
         loss, nll = sums
         # A metric is averaged over replicas, the loss is a sum over them.
         tracker = next(metric for metric in self.metrics if metric.name == "loss")
         tracker.update_state(loss / count * replicas(), sample_weight=count)
-        self.trackers.perplexity.update_state(nll, count / replicas())
+        self.trackers.perplexity.update_state(nll, ops.sum(weights))
+        self.trackers.tokens.update_state(count / replicas())
         if not self.has_metrics:
             return {"loss": tracker.result()}
         logits = self(inputs, training=False)
@@ -181,9 +187,10 @@ class Trackers:
 
     def __init__(self):
         self.perplexity = TokenPerplexity()
+        self.tokens = keras.metrics.Sum(name="tokens")
         self.gradient_norm = LatestValue(name="gradient_norm")
         self.step_loss = LatestValue(name="step_loss")
 
     def reset(self):
-        for metric in (self.perplexity, self.gradient_norm, self.step_loss):
+        for metric in (self.perplexity, self.tokens, self.gradient_norm, self.step_loss):
             metric.reset_state()

@@ -11,6 +11,7 @@ from keras_transformer.training.callbacks import (
     StopEarly,
     StopOnNaN,
     TimeLimit,
+    TokenLogs,
     TokensPerSecond,
     TranslationMonitor,
     UseAverage,
@@ -95,6 +96,18 @@ def test_bleu_is_that_of_the_translations_of_the_sources():
     )
     assert fit([callback], epochs=2)["val_bleu"] == [7.0, 7.0]
     assert seen == [(["a!", "b!"], ["c", "d"])] * 2
+
+
+def test_a_second_fit_goes_on_showing_translations(tmp_path, events):
+    callback = monitor(tmp_path)
+    fit([callback], epochs=1)
+    fit([callback], epochs=1)
+    assert [step for step, _ in events(tmp_path)["translations"]] == [1, 1]
+
+
+def test_token_logs_needs_the_step_that_knows_of_tokens():
+    with pytest.raises(ValueError, match="TokenLogs needs a Transformer .* leave it out, or give"):
+        fit([TokenLogs()])
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras

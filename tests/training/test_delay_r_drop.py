@@ -58,6 +58,24 @@ def test_a_run_that_goes_on_counts_from_the_first_epoch_of_all():
     assert same(whole, parts)
 
 
+class Interrupted(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        config = self.model.get_compile_config()
+        assert config["r_drop"] == 3.0  # also for whoever saves the model before R-Drop begins
+        raise KeyboardInterrupt
+
+
+def test_a_fit_that_is_interrupted_leaves_r_drop_on():
+    model, other = make(r_drop=3.0), make(r_drop=3.0)
+    for each, callbacks in ((model, [DelayRDrop(2), Interrupted()]), (other, [Interrupted()])):
+        with pytest.raises(KeyboardInterrupt):
+            fit(each, 1, callbacks=callbacks)
+        keras.utils.set_random_seed(1)
+        each.set_weights([np.ones_like(weight) for weight in each.get_weights()])
+    losses = [float(each.train_on_batch(IDS, IDS)) for each in (model, other)]
+    assert not model.r_drop_paused and losses[0] == losses[1]
+
+
 def test_a_model_without_r_drop_has_nothing_to_delay():
     with pytest.raises(ValueError, match=r"DelayRDrop\(2\) has nothing to delay.* add r_drop=5"):
         fit(make(r_drop=0.0), 1, callbacks=[DelayRDrop(2)])

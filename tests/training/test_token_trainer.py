@@ -62,6 +62,15 @@ def test_own_step_and_that_of_keras_train_the_same_weights(tied, weighted):
     np.testing.assert_allclose(own_logs["loss"], stock_logs["loss"], rtol=1e-4)
 
 
+def test_perplexity_counts_tokens_by_their_weight():
+    model, weight = make(), np.linspace(0, 2, 6, dtype="float32")
+    metrics = [Perplexity(name="by_logits")]
+    loss = MaskedCrossentropy(0.1)
+    model.compile("sgd", loss, weighted_metrics=metrics, num_streams=1, run_eagerly=True)
+    logs = model.evaluate(*batch(), sample_weight=weight, verbose=0, return_dict=True)
+    np.testing.assert_allclose(model.trackers.perplexity.result(), logs["by_logits"], rtol=1e-5)
+
+
 @pytest.mark.parametrize("parts", [(3, 1), (1, 4), (2, 2)])
 def test_parts_change_nothing_also_where_they_do_not_divide_the_batch(parts):
     whole, logs = trained()
