@@ -16,8 +16,9 @@ BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 def policy(precision: str = "auto") -> str:
     """The Keras dtype policy of a precision.
 
-    Weights, their updates, softmax, normalization and the loss are float32 in every one of them;
-    what is lower are products of matrices and what lies between the layers.
+    Weights, their updates, the softmax of attention, normalization and the sum of the loss are
+    float32 in every one of them; what is lower are products of matrices, what lies between the
+    layers, and in bfloat16 the probabilities over the vocabulary.
 
     Args:
         precision: "float32", "bfloat16", "float16", or "auto": bfloat16 where the machine

@@ -1,5 +1,6 @@
 """The loss of a model's last layer, of which no logit is kept."""
 
+import keras
 from keras import ops
 
 CHUNK_ROWS = 1024
@@ -19,7 +20,7 @@ def projected_crossentropy(hidden, embeddings, labels, weights, label_smoothing=
     Args:
         hidden: tensor (B, T, D), the decoder's output; (2 B, T, D) with `r_drop`, the second
             predictions after all the first.
-        embeddings: E, tensor (V, D), float32.
+        embeddings: E, tensor (V, D).
         labels: integers (B, T) in [0, V).
         weights: float32 (B, T), of each token in the sum.
         label_smoothing: e.
@@ -36,6 +37,7 @@ def projected_crossentropy(hidden, embeddings, labels, weights, label_smoothing=
 
     @ops.custom_gradient
     def loss_and_gradient(hidden, embeddings):
+        dtype, embeddings = embeddings.dtype, ops.cast(embeddings, "float32")
         kernel = ops.cast(embeddings, hidden.dtype)
         x = ops.reshape(hidden, (copies, -1, d_model))  # (copies, N, D)
         pieces = [to_chunks(x, 1), to_chunks(labels), to_chunks(weights)]  # (..., K, C, ...)
@@ -75,7 +77,7 @@ def projected_crossentropy(hidden, embeddings, labels, weights, label_smoothing=
         def gradient(*args, upstream=None):
             scale = args[0] if upstream is None else upstream[0]
             x_scaled = ops.reshape(x_gradient * scale, ops.shape(hidden))
-            return ops.cast(x_scaled, hidden.dtype), e_gradient * scale
+            return ops.cast(x_scaled, hidden.dtype), ops.cast(e_gradient * scale, dtype)
 
         return (nll + label_smoothing * smoothing + r_drop / 2 * kl, nll), gradient
 
@@ -98,7 +100,9 @@ def chunk_products(x, kernel, labels, weights, r_drop):
     """
     weighted = ops.unstack(x * ops.cast(weights[:, None], x.dtype))  # (C, D) for each copy
     logits = [ops.matmul(copy, ops.transpose(kernel)) for copy in ops.unstack(x)]  # (C, V)
-    g = [ops.softmax(z, axis=-1) for z in logits]
+    # float16 has no number between 0 and 6e-8, where the label of a surprising token may lie.
+    exact = "float32" if keras.backend.standardize_dtype(x.dtype) == "float16" else x.dtype
+    g = [ops.softmax(ops.cast(z, exact), axis=-1) for z in logits]
     at_labels = [ops.take_along_axis(p, labels[:, None], axis=1)[:, 0] for p in g]
     p_label = ops.cast(ops.stack(at_labels), "float32")  # (copies, C)
     nll = -ops.sum(weights * ops.log(ops.maximum(p_label, 1e-37)))
@@ -106,6 +110,7 @@ def chunk_products(x, kernel, labels, weights, r_drop):
     if r_drop:
         divergence, g = with_divergence(g, logits, r_drop / 2)
         kl = ops.sum(weights * divergence)
+    g = [ops.cast(p, x.dtype) for p in g]
     rows = ops.stack([ops.matmul(p, kernel) for p in g])  # (copies, C, D)
     columns = [ops.matmul(ops.transpose(p), y) for p, y in zip(g, weighted, strict=True)]
     return nll, kl, rows, ops.cast(sum(columns), "float32")

@@ -104,3 +104,28 @@ def test_bfloat16_products_give_the_gradient_to_their_precision():
     assert low_gradients[0].dtype == tf.bfloat16 and low_gradients[1].dtype == tf.float32
     for a, b in zip(low_gradients, gradients, strict=True):
         np.testing.assert_allclose(tf.cast(a, tf.float32), b, atol=0.03)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_surprising_token_costs_what_it_costs(dtype):
+    # With a probability of e^-20, which float16 cannot hold, and bfloat16 only nearly.
+    hidden = tf.constant([[[20.0, 0.0]]], dtype)
+    embeddings = tf.constant([[0.0, 1.0], [1.0, 0.0]])
+    _, nll = projected_crossentropy(hidden, embeddings, np.array([[0]]), tf.ones((1, 1)))
+    assert abs(float(nll) - 20) < 0.01
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_embeddings_of_any_dtype_have_gradients_of_it(dtype):
+    hidden, embeddings, labels, weights = inputs()
+
+    def loss(h, e):
+        return projected_crossentropy(h, e, labels, weights, 0.1)[0]
+
+    value, gradients = value_and_gradients(loss, hidden, embeddings)
+    lower = [tf.cast(x, dtype) for x in (hidden, embeddings)]
+    other, other_gradients = value_and_gradients(loss, *lower)
+    np.testing.assert_allclose(value, other, rtol=0.02)
+    for a, b in zip(gradients, other_gradients, strict=True):
+        assert b.dtype == dtype
+        np.testing.assert_allclose(a, tf.cast(b, "float32"), atol=0.02)
