@@ -176,7 +176,8 @@ def _decode(text: bytes, place: str, errors: str, lenient: str) -> str | None:
     except UnicodeDecodeError:
         if errors == "skip":
             return None
-        raise CorpusError(f"{place}: invalid UTF-8; fix it or pass errors={lenient!r}.") from None
+        remedy = f"convert the file, as with iconv, or pass errors={lenient!r}"
+        raise CorpusError(f"{place}: invalid UTF-8; {remedy}.") from None
 
 
 def _aligned_lines(source_name: str, target_name: str) -> Iterator[tuple[bytes, bytes]]:

@@ -13,6 +13,7 @@ from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_
 # SentencePiece writes a space as U+2581 and cannot tell it from a typed one. A private character
 # escapes the typed one: it becomes ESCAPE + "b", and a typed ESCAPE becomes ESCAPE + "a".
 ESCAPE, SPACE_SYMBOL = "\ue000", "\u2581"
+LEARNT_CHARS = 1000
 
 
 class Tokenizer(tf.Module):
@@ -66,7 +67,7 @@ class Tokenizer(tf.Module):
         writer = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(_escape(text) for text in texts if text.strip()),
+                sentence_iterator=_pieces_to_learn_from(texts),
                 model_writer=writer,
                 model_type="bpe",
                 vocab_size=vocab_size,
@@ -170,6 +171,16 @@ class Tokenizer(tf.Module):
         """The subwords behind a list of ids, as SentencePiece writes them."""
         processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
         return [processor.id_to_piece(int(i)) for i in ids]
+
+
+def _pieces_to_learn_from(texts):
+    """The texts, long ones in parts, since SentencePiece leaves out those of over 4,192 bytes."""
+    for text in texts:
+        escaped = _escape(text)
+        for start in range(0, len(escaped), LEARNT_CHARS):
+            part = escaped[start : start + LEARNT_CHARS]
+            if part.strip():
+                yield part
 
 
 def _escape(text: str) -> str:

@@ -113,7 +113,10 @@ def test_a_pipe_is_read_like_a_file(tmp_path):
 def test_invalid_utf8_names_the_line_and_the_remedy(write):
     path = write("a.txt", b"gut\n" + INVALID + b"\n")
     message = error_of(read_lines, path)
-    assert message == f"{path}:2: invalid UTF-8; fix it or pass errors='replace'."
+    assert (
+        message
+        == f"{path}:2: invalid UTF-8; convert the file, as with iconv, or pass errors='replace'."
+    )
 
 
 def test_invalid_utf8_is_replaced_on_request_and_no_line_is_lost(write):
@@ -278,8 +281,8 @@ def test_very_long_lines_are_skipped_by_default(write):
 
 def test_an_invalid_side_is_an_error_that_names_its_file_and_line(write):
     good, bad = write("a.de", "a\nb\n"), write("a.en", b"x\n" + INVALID)
-    assert error_of(read_files, good, bad).startswith(f"{bad}:2: invalid UTF-8; fix")
-    assert error_of(read_files, bad, good).startswith(f"{bad}:2: invalid UTF-8; fix")
+    assert error_of(read_files, good, bad).startswith(f"{bad}:2: invalid UTF-8; convert")
+    assert error_of(read_files, bad, good).startswith(f"{bad}:2: invalid UTF-8; convert")
 
 
 def test_a_pair_with_an_invalid_side_is_skipped_on_request(write):
@@ -347,7 +350,7 @@ def test_a_tsv_line_without_exactly_one_tab_is_an_error(write, line, tabs):
 
 def test_invalid_utf8_in_tsv_is_an_error_or_skipped(write):
     path = write("a.tsv", b"eins\tone\n" + INVALID + b"\tgreen\n")
-    assert error_of(read_tsv, path).startswith(f"{path}:2: invalid UTF-8; fix it or pass")
+    assert error_of(read_tsv, path).startswith(f"{path}:2: invalid UTF-8; convert the")
     assert read_tsv(path, errors="skip") == Corpus(["eins"], ["one"], {"invalid UTF-8": 1})
 
 

@@ -233,3 +233,11 @@ def test_splits_differ_between_seeds_and_texts_are_split_finer_the_higher_the_ra
     low, high = (sum(map(len, tokenizer.sample(texts, rate, 1))) for rate in (0.1, 0.6))
     assert sum(map(len, plain)) < low < high
     assert tokenizer.sample(texts, 0.0, 1) == plain
+
+
+def test_a_long_text_is_learnt_like_its_sentences():
+    words = ["weather", "station", "measures", "rain"] * 300
+    long = Tokenizer.train_on_texts([" ".join(words)], vocab_size=290)
+    short = Tokenizer.train_on_texts([" ".join(words[:4])] * 300, vocab_size=290)
+    text = ["the station measures weather"]
+    assert len(long.tokenize(text)[0]) == len(short.tokenize(text)[0]) < 15
