@@ -5,11 +5,12 @@ from pathlib import Path
 from keras_transformer.commands.loading import load
 from keras_transformer.commands.translate import one_line
 from keras_transformer.data.corpus import read_lines
-from keras_transformer.evaluation.scores import score_translations
+from keras_transformer.evaluation.scores import check_bleu_tokenize, score_translations
 
 
 def run(options) -> None:
     """Translates the source file and prints how near the target file the result is."""
+    check_bleu_tokenize(options.bleu_tokenize)
     sources, references = read_lines(options.source), read_lines(options.target)
     if len(sources) != len(references):
         raise ValueError(

@@ -12,6 +12,7 @@ from keras_transformer.commands.training_callbacks import CHECKPOINTS, LOGS, Cal
 from keras_transformer.commands.training_text import read_texts, say
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.evaluation.scores import check_bleu_tokenize
 from keras_transformer.export.run_directory import TOKENIZER, is_run
 from keras_transformer.models.transformer import Transformer
 from keras_transformer.training.checkpoints import TrainingCheckpoint
@@ -25,6 +26,7 @@ from keras_transformer.training.streams import share_cores_between_streams
 def run(options) -> None:
     """Reads the text, trains, and leaves the best epoch in the run directory."""
     share_cores_between_streams()
+    check_bleu_tokenize(options.bleu_tokenize)
     out = Path(options.out)
     resumes = options.resume and bool(TrainingCheckpoint(out / CHECKPOINTS).paths())
     if not resumes:
@@ -34,12 +36,12 @@ def run(options) -> None:
     tokenizer = make_tokenizer(texts, options, resumes)
     train, valid = batches(texts, tokenizer, options)
     total_steps = train.num_batches * options.epochs
-    report(texts, tokenizer, train)
+    report(texts, tokenizer, train, valid)
     if total_steps <= options.warmup_steps:
         say(warmup_note(total_steps, options.warmup_steps))
     with strategy_scope(options.strategy):
         model = build_model(tokenizer, total_steps, options)
-    callbacks = Callbacks(model, tokenizer, texts, train, options)
+    callbacks = Callbacks(model, tokenizer, texts, train, valid, options)
     first_epoch = 0
     if resumes:
         first_epoch = callbacks.restore()
@@ -48,6 +50,9 @@ def run(options) -> None:
         # The old model stays until the first epoch's replaces it.
         for name in (LOGS, CHECKPOINTS):
             shutil.rmtree(out / name, ignore_errors=True)
+        if not is_run(out):
+            out.mkdir(parents=True, exist_ok=True)
+            tokenizer.save(out / TOKENIZER)
     start = time.monotonic()
     if first_epoch < options.epochs and not callbacks.has_stopped():
         model.fit(
@@ -69,8 +74,9 @@ def check_out(options) -> None:
     out = Path(options.out)
     if out.is_file():
         raise ValueError(f"--out {out} is a file; name a directory.")
-    # A run that was stopped in its first epoch has left no more than these.
-    if not out.is_dir() or {path.name for path in out.iterdir()} <= {LOGS, CHECKPOINTS}:
+    names = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    # A run that was stopped in its first epoch has left no more than these, and always the first.
+    if not names or TOKENIZER in names and names <= {TOKENIZER, LOGS, CHECKPOINTS}:
         return
     if not is_run(out):
         raise ValueError(f"--out {out} holds other files; name a new or an empty directory.")
@@ -104,19 +110,26 @@ def batches(texts, tokenizer, options):
         return train, None
     # As much memory as a part of a training batch needs.
     sizes["batch_tokens"] = -(-options.batch_tokens // options.micro_batches)
-    return train, TokenBatches(*texts.valid[:2], tokenizer, **sizes, shuffle=False)
+    try:
+        return train, TokenBatches(*texts.valid[:2], tokenizer, **sizes, shuffle=False)
+    except ValueError as error:
+        raise ValueError(f"the text to validate on: {error}") from error
 
 
-def report(texts, tokenizer, train) -> None:
-    skipped = dict(texts.train.skipped)
-    if train.num_too_long:
-        skipped["more tokens than --max-length"] = train.num_too_long
-    reasons = ", ".join(f"{count} {reason}" for reason, count in skipped.items()) or "none"
-    say(f"{len(train.rows)} training pairs (skipped: {reasons})")
+def report(texts, tokenizer, train, valid) -> None:
+    say(f"{len(train.rows)} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
     say(f"{tokenizer.vocab_size} subwords, {train.num_target_tokens} target tokens an epoch")
-    if texts.valid is not None and texts.valid.skipped:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in texts.valid.skipped.items())
-        say(f"{len(texts.valid.sources)} validation pairs (skipped: {reasons})")
+    if valid is not None and skipped(texts.valid, valid):
+        # Those with too many tokens are still translated for BLEU.
+        say(f"{len(valid.rows)} validation pairs (skipped: {skipped(texts.valid, valid)})")
+
+
+def skipped(corpus, batches) -> str:
+    """Why pairs of a corpus are not in its batches, with their numbers."""
+    reasons = dict(corpus.skipped)
+    if batches.num_too_long:
+        reasons["more tokens than --max-length"] = batches.num_too_long
+    return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
 
 
 def warmup_note(total_steps, warmup_steps) -> str:

@@ -35,7 +35,8 @@ from keras_transformer.visualization.figures import new_figure
 from keras_transformer.visualization.monitor import FigureMonitor
 
 CHECKPOINTS, LOGS = "checkpoints", "logs"
-NUM_ATTENTION_PICTURES = 3
+# A token is 16 pixels of a picture.
+NUM_ATTENTION_PICTURES, LONGEST_ATTENTION = 3, 200
 PROFILE_STEPS = 10, 15
 # A model that knows little yet writes without end, and its pictures would be as long.
 LONGEST_PICTURED = 40
@@ -44,16 +45,20 @@ LONGEST_PICTURED = 40
 class Callbacks:
     """The callbacks of a run, and what is done with them before and after `fit`."""
 
-    def __init__(self, model, tokenizer, texts, train, options):
+    def __init__(self, model, tokenizer, texts, train, valid, options):
         self.model, self.tokenizer, self.options = model, tokenizer, options
         self.out = Path(options.out)
         self.logs = self.out / LOGS
         self.monitor = None if texts.valid is None else self._translation_monitor(texts.valid)
-        self.attention = None if texts.valid is None else self._attention_monitor(texts.valid)
+        self.attention = (
+            None if texts.valid is None else self._attention_monitor(texts.valid, valid)
+        )
         self.figures = self._figure_monitor(texts.valid) if options.plots else None
         self.tokens = TokensPerSecond(lambda: train.num_target_tokens)
         self.best = KeepBest(self._save)
-        self.weights = EpochWeights(self.out / CHECKPOINTS, keep=options.keep)
+        self.weights = EpochWeights(
+            self.out / CHECKPOINTS, keep=max(options.keep, options.average or 0)
+        )
         self.checkpoint = TrainingCheckpoint(self.out / CHECKPOINTS)
         if options.r_drop_delay is not None and not options.r_drop:
             raise ValueError("--r-drop-delay needs R-Drop; add --r-drop 5.")
@@ -134,13 +139,12 @@ class Callbacks:
             translator, score, valid.sources, valid.targets, log_dir=self.logs
         )
 
-    def _attention_monitor(self, valid):
-        first = [side[:NUM_ATTENTION_PICTURES] for side in valid[:2]]
-        pairs = [
-            next(TokenBatches([source], [target], self.tokenizer, shuffle=False).epoch(0))[0]
-            for source, target in zip(*first, strict=True)
-        ]
-        pairs = [tuple(ids[:1] for ids in pair) for pair in pairs]
+    def _attention_monitor(self, texts, batches):
+        pairs = []
+        for i in batches.rows[batches.lengths <= LONGEST_ATTENTION][:NUM_ATTENTION_PICTURES]:
+            pair = TokenBatches([texts.sources[i]], [texts.targets[i]], self.tokenizer)
+            inputs, _ = next(pair.epoch(0))
+            pairs.append(tuple(ids[:1] for ids in inputs))
         return AttentionMonitor(self.model.cross_attention_weights, pairs, self.logs)
 
     def _figure_monitor(self, valid):

@@ -31,28 +31,29 @@ def read_texts(options) -> Texts:
     if options.tsv is not None:
         return Texts(read_tsv(options.tsv, errors=options.errors), valid)
     if options.tfds is not None:
-        return tfds_texts(options.tfds, valid)
-    return synthetic_texts(options.num_pairs, options.seed)
+        return tfds_texts(options.tfds, valid, options.errors)
+    return synthetic_texts(options.num_pairs, options.seed, valid)
 
 
-def tfds_texts(name: str, valid: Corpus | None) -> Texts:
+def tfds_texts(name: str, valid: Corpus | None, errors: str) -> Texts:
     """A set of tensorflow-datasets, validated on its own split where it has one."""
-    train = read_tfds(name)
+    train = read_tfds(name, errors=errors)
     try:
-        return Texts(train, valid or read_tfds(name, split="validation"))
-    except CorpusError:
-        say(f"{name} has no validation split; name text with --valid-source and --valid-target")
+        return Texts(train, valid or read_tfds(name, split="validation", errors=errors))
+    except CorpusError as error:
+        say(f"no text to validate on ({error}); name some with --valid-source and --valid-target")
         return Texts(train, None)
 
 
-def synthetic_texts(num_pairs: int, seed: int) -> Texts:
+def synthetic_texts(num_pairs: int, seed: int, valid: Corpus | None) -> Texts:
+    """Generated pairs, validated on others unless there is text for that."""
     from keras_transformer.data.synthetic import synthetic_pairs
 
     splits = []
     for split, size in (("train", num_pairs), ("valid", NUM_SYNTHETIC_VALID)):
         sources, targets = zip(*synthetic_pairs(size, split=split, seed=seed), strict=True)
         splits.append(Corpus(list(sources), list(targets), {}))
-    return Texts(*splits)
+    return Texts(splits[0], valid or splits[1])
 
 
 def both_or_none(first: str, first_value, second: str, second_value) -> None:

@@ -14,6 +14,20 @@ class Scores(NamedTuple):
     chrf_signature: str
 
 
+def check_bleu_tokenize(tokenize: str) -> str:
+    """`tokenize`, if it is a tokenizer of sacreBLEU whose own packages are installed.
+
+    Raises:
+        ValueError: if it is not; to be had before the work whose result is to be scored.
+    """
+    try:
+        BLEU(tokenize=tokenize, force=True).corpus_score(["a"], [["a"]])
+    except Exception as error:  # sacreBLEU raises RuntimeError, ValueError and its own
+        reason = " ".join(str(error).split())
+        raise ValueError(f"sacreBLEU's tokenizer {tokenize!r} cannot be used: {reason}") from error
+    return tokenize
+
+
 def score_translations(translations, references, tokenize="13a") -> Scores:
     """BLEU (cased) and chrF of detokenized text.
 

@@ -16,8 +16,12 @@ import tensorflow as tf
 
 from keras_transformer import presets
 from keras_transformer.cli import main
+from keras_transformer.commands import training_text
+from keras_transformer.commands.options import build_parser
 from keras_transformer.commands.train import check_out
+from keras_transformer.commands.training_text import read_texts
 from keras_transformer.commands.translate import one_line
+from keras_transformer.data.corpus import Corpus, CorpusError
 from keras_transformer.export.run_directory import load_run, save_run
 
 
@@ -91,11 +95,12 @@ def test_bad_usage_exits_with_2(arguments, message, capsys):
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run):
+def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run, monkeypatch):
     out = ["--out", str(tmp_path / "run")]
     missing = str(tmp_path / "missing.txt")
     short = tmp_path / "short.txt"
     short.write_text("one line\n")
+    pair = ["--source", files[0], "--target", files[1]]
     cases = [
         (["train", *out], "give one of --source and --target, --tsv, --tfds, --synthetic"),
         (["train", *out, "--source", files[0]], "--target is missing"),
@@ -110,7 +115,10 @@ def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run):
         (["evaluate", run, "--source", files[0], "--target", str(short)], "6 lines.*1;"),
         (["export", str(tmp_path), str(tmp_path / "e")], "is no run"),
         (["export", run, str(short)], "is a file"),
+        (["evaluate", run, *pair, "--bleu-tokenize", "ja-mecab"], "'ja-mecab' cannot be used"),
+        (["train", *out, *pair, "--bleu-tokenize", "ja-mecab"], "'ja-mecab' cannot be used"),
     ]
+    monkeypatch.setitem(sys.modules, "MeCab", None)  # as if it were not installed
     for arguments, message in cases:
         assert main(arguments) == 1, arguments
         captured = capsys.readouterr()
@@ -212,9 +220,14 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
     out = tmp_path / "run"
     options = ["--vocab-size", "300", "--epochs", "2", "--batch-tokens", "256", "--quiet"]
     text = ["--source", files[0], "--target", files[1]]
-    valid = ["--valid-source", files[0], "--valid-target", files[1]]
+    # Two pairs that no batch takes, the second with too many tokens for a picture, too.
+    valid = tmp_path / "valid.en"
+    valid.write_text("a dog " * 30 + "\n" + "a dog " * 150 + "\na dog runs\n", "utf-8")
+    valid = ["--valid-source", str(valid), "--valid-target", str(valid), "--max-length", "30"]
     assert main(["train", *text, *valid, *options, "--out", str(out)]) == 0
-    assert "all 2 steps are within --warmup-steps 4000" in capsysbinary.readouterr().err.decode()
+    printed = capsysbinary.readouterr().err.decode()
+    assert "all 2 steps are within --warmup-steps 4000" in printed
+    assert "1 validation pairs (skipped: 2 more tokens than --max-length)" in printed
     config = json.loads((out / "config.json").read_text())
     weights = (out / "model.weights.h5").read_bytes()
     assert smallest.items() <= config["model"].items()
@@ -254,9 +267,11 @@ def test_a_run_goes_on_and_its_epochs_are_averaged(smallest, files, tmp_path, ca
     options += ["--r-drop", "1", "--r-drop-delay", "1", "--ema", "0.9"]
     options += ["--clip-norm", "1", "--early-stopping", "9"]
     train = ["train", *text, *valid, *options, "--resume"]
-    (out / "logs").mkdir(parents=True)  # what a run leaves that is stopped in its first epoch
-    assert main([*train, "--epochs", "1"]) == 0
-    assert main([*train, "--epochs", "2", "--average", "2"]) == 0
+    (out / "logs").mkdir(parents=True)
+    assert main([*train, "--epochs", "1"]) == 1  # it may be the logs of something else
+    (out / "tokenizer.model").touch()  # what a run leaves that is stopped in its first epoch
+    assert main([*train, "--epochs", "1", "--keep", "1"]) == 0
+    assert main([*train, "--epochs", "2", "--average", "2", "--keep", "1"]) == 0
     assert "going on after epoch 1" in capfd.readouterr().err
     assert [path.name[:11] for path in sorted((out / "checkpoints").glob("epoch*"))] == [
         "epoch-00001",
@@ -267,10 +282,37 @@ def test_a_run_goes_on_and_its_epochs_are_averaged(smallest, files, tmp_path, ca
     one, other = (load_run(path)[0].get_weights() for path in (out, mean))
     for a, b in zip(one, other, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
+    (out / "checkpoints" / "epoch-00001.weights.h5").unlink()
+    assert main(["average", str(out), str(tmp_path / "other"), "--last", "2"]) == 1
+    assert (
+        "is not there; average fewer epochs, or train with a larger --keep"
+        in capfd.readouterr().err
+    )
     assert main(["average", str(out), mean, "--best", "1"]) == 1
     assert "is not empty; name a new directory" in capfd.readouterr().err
     assert main([*train, "--r-drop", "0"]) == 1
     assert "--r-drop-delay needs R-Drop; add --r-drop 5." in capfd.readouterr().err
+
+
+def test_options_of_the_text_reach_its_readers(files, sentences, monkeypatch, capsys):
+    asked = []
+
+    def read_tfds(name, *, split="train", errors="strict"):
+        asked.append((name, split, errors))
+        if split == "validation":
+            raise CorpusError("no such split")
+        return Corpus(["a"], ["b"], {})
+
+    monkeypatch.setattr(training_text, "read_tfds", read_tfds)
+    train = ["train", "--out", "unused"]
+    options = build_parser().parse_args([*train, "--tfds", "set", "--errors", "skip"])
+    assert read_texts(options).valid is None
+    assert asked == [("set", "train", "skip"), ("set", "validation", "skip")]
+    assert "no text to validate on (no such split); name some with" in capsys.readouterr().err
+    valid = ["--valid-source", files[0], "--valid-target", files[1]]
+    options = build_parser().parse_args([*train, "--synthetic", "--num-pairs", "9", *valid])
+    texts = read_texts(options)
+    assert len(texts.train.sources) == 9 and texts.valid.sources == sentences[0]
 
 
 def tensorboard_tags(directory):

@@ -1,9 +1,10 @@
 import logging
 import math
+import sys
 
 import pytest
 
-from keras_transformer.evaluation.scores import exact_match, score_translations
+from keras_transformer.evaluation.scores import check_bleu_tokenize, exact_match, score_translations
 
 REFERENCES = ["the dog runs home .", "a cat sleeps on the old sofa ."]
 
@@ -44,6 +45,18 @@ def test_tokens_that_are_wanted_cause_no_warning(caplog):
 def test_what_cannot_be_scored_is_refused(translations, references, message):
     with pytest.raises(ValueError, match=message):
         score_translations(translations, references)
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "none", "zh", "char"])
+def test_a_tokenizer_that_is_there_is_taken(tokenize, caplog):
+    assert check_bleu_tokenize(tokenize) == tokenize
+    assert not caplog.records
+
+
+def test_a_tokenizer_is_refused_before_the_work(monkeypatch):
+    monkeypatch.setitem(sys.modules, "MeCab", None)  # as if it were not installed
+    with pytest.raises(ValueError, match="'ja-mecab' cannot be used: .*pip install"):
+        check_bleu_tokenize("ja-mecab")
 
 
 def test_exact_match_counts_equal_strings():
