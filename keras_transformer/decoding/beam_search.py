@@ -186,19 +186,23 @@ def best_continuations(state, log_probs, tokens):
 
 def is_done(state, num_hypotheses):
     """Whether no live hypothesis of a sentence can still be among its best: bool (B,)."""
-    impossible = 4 * IMPOSSIBLE
-    scores = ops.where(state.finished, scores_of(state), impossible)
-    best, _ = ops.top_k(scores, num_hypotheses)  # (B, N)
-    live, _ = ops.top_k(ops.where(state.finished, impossible, state.log_probs), 1)  # (B, 1)
-    return best[:, -1] >= live[:, 0] / penalty_of(state.limits, state.alpha)
+    best, _ = ops.top_k(ranks(state), num_hypotheses)  # (B, N)
+    live, _ = ops.top_k(ops.where(state.finished, 4 * IMPOSSIBLE, state.log_probs), 1)  # (B, 1)
+    bound = live[:, 0] / penalty_of(state.limits, state.alpha)
+    return ops.logical_or(best[:, -1] >= bound, ops.all(state.finished, axis=1))
+
+
+def ranks(state):
+    """The scores of finished hypotheses, and less than any score for other places: (B, K)."""
+    exists = ops.logical_and(state.finished, state.log_probs > IMPOSSIBLE / 2)
+    return ops.where(exists, scores_of(state), 4 * IMPOSSIBLE)
 
 
 def best_hypotheses(state, num_hypotheses) -> SearchResult:
     """The finished hypotheses of each sentence, best first."""
     beam_size, max_length = state.ids.shape[1], ops.shape(state.ids)[2]
     scores = scores_of(state)  # (B, K)
-    rank = ops.where(state.finished, scores, 4 * IMPOSSIBLE)
-    _, best = ops.top_k(rank, num_hypotheses)  # (B, N)
+    _, best = ops.top_k(ranks(state), num_hypotheses)  # (B, N)
     sentence = ops.expand_dims(ops.arange(ops.shape(best)[0], dtype="int32"), 1)  # (B, 1)
     rows = ops.reshape(ops.cast(best, "int32") + sentence * beam_size, (-1,))  # (B * N,)
     ids = ops.take(ops.reshape(state.ids, (-1, max_length)), rows, axis=0)  # (B * N, L)

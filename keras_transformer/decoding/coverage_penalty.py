@@ -1,5 +1,7 @@
 """What a translation loses for source tokens that it has not attended to."""
 
+from numbers import Real
+
 from keras import ops
 
 
@@ -23,6 +25,6 @@ def coverage_penalty(coverage, source_padding_mask, beta: float):
 
 
 def check_coverage_penalty(beta) -> float:
-    if isinstance(beta, bool) or not isinstance(beta, (int, float)) or not 0 <= beta < 100:
-        raise ValueError(f"coverage_penalty must be a number of at least 0, but is {beta!r}.")
+    if isinstance(beta, bool) or not isinstance(beta, Real) or not 0 <= beta < 100:
+        raise ValueError(f"coverage_penalty must be a number in [0, 100), but is {beta!r}.")
     return beta

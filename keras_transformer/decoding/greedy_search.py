@@ -1,5 +1,6 @@
 """The most probable token at every step."""
 
+from numbers import Real
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -200,6 +201,8 @@ def row_limits(start_ids, max_length, max_lengths):
 
 def row_values(start_ids, alpha):
     """The length penalty's exponent of each sentence: float32 (B,)."""
-    if len(getattr(alpha, "shape", ())) == 0:
+    if isinstance(alpha, (list, tuple)):
+        alpha = ops.convert_to_tensor(alpha, "float32")
+    if isinstance(alpha, Real) or not hasattr(alpha, "shape"):  # a tensor's value is not known here
         check_length_penalty(alpha)
     return ops.zeros_like(start_ids, "float32") + ops.cast(alpha, "float32")

@@ -1,6 +1,11 @@
 """How scores of hypotheses of different lengths become comparable."""
 
+from numbers import Real
+
 from keras import ops
+
+# With more, scores of long hypotheses are all too near 0 to tell one from another.
+LARGEST_ALPHA = 10
 
 
 def length_penalty(length, alpha: float):
@@ -11,7 +16,7 @@ def length_penalty(length, alpha: float):
 
     Args:
         length: n, the number of tokens with the end token; a number or a tensor.
-        alpha: the exponent, at least 0.
+        alpha: the exponent, in [0, 10].
 
     Returns:
         Tensor like `length`, float32.
@@ -24,6 +29,8 @@ def length_penalty(length, alpha: float):
 
 
 def check_length_penalty(alpha) -> float:
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha < 100:
-        raise ValueError(f"length_penalty must be a number of at least 0, but is {alpha!r}.")
+    if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 <= alpha <= LARGEST_ALPHA:
+        raise ValueError(
+            f"length_penalty must be a number in [0, {LARGEST_ALPHA}], but is {alpha!r}."
+        )
     return alpha

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_transformer.export.signatures import vector_functions
+from keras_transformer.export.signatures import check_rows, vector_functions
 
 
 def generation_signatures(graph) -> dict:
@@ -27,7 +27,9 @@ def generation_signatures(graph) -> dict:
         {
             "serving_default": (lambda text: generate(graph, text), ["text"]),
             "generate": (
-                lambda text, max_length: generate(graph, text, tf.reshape(max_length, [-1])),
+                lambda text, max_length: generate(
+                    graph, *check_rows("text", text, max_length=max_length)
+                ),
                 ["text", "max_length"],
             ),
             "score": (lambda text: score(graph, text), ["text"]),

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_transformer.decoding.length_penalty import LARGEST_ALPHA
+
 # Of the inputs that are no strings.
 DTYPES = {"length_penalty": tf.float32, "max_length": tf.int32}
 
@@ -58,6 +60,20 @@ def vector_functions(functions) -> dict:
     return {name: of_vectors(*function) for name, function in functions.items()}
 
 
+def check_rows(name, first, **others):
+    """Vectors of a request as they came, once each has been found as long as the first."""
+    first = tf.reshape(first, [-1])
+    others = {other: tf.reshape(values, [-1]) for other, values in others.items()}
+    checks = [
+        tf.debugging.assert_equal(
+            tf.size(values), tf.size(first), f"{other} must have one value for each {name}."
+        )
+        for other, values in others.items()
+    ]
+    with tf.control_dependencies(checks):
+        return [tf.identity(first), *map(tf.identity, others.values())]
+
+
 def translate(graph, text, search):
     """`text` to `translation` and `score`; blank text to "" and 0."""
     source_ids, lengths = graph.source_ids(text)
@@ -66,17 +82,17 @@ def translate(graph, text, search):
 
 def translate_with_options(graph, text, length_penalty, max_length, prefix):
     """`translate`, with options for each row."""
-    source_ids, lengths = graph.source_ids(text)
-    length_penalty, max_length, prefix = (
-        tf.reshape(option, [-1]) for option in (length_penalty, max_length, prefix)
+    text, length_penalty, max_length, prefix = check_rows(
+        "text", text, length_penalty=length_penalty, max_length=max_length, prefix=prefix
     )
+    source_ids, lengths = graph.source_ids(text)
     prefix_ids = graph.tokenizer.tokenize(prefix)[:, : graph.settings.max_length]  # (B, None)
     result = graph.search(
         source_ids,
         lengths,
         graph.settings.search,
         # NaN is not above 0 either.
-        length_penalty=tf.where(length_penalty > 0, tf.minimum(length_penalty, 100.0), 0.0),
+        length_penalty=tf.where(length_penalty > 0, tf.minimum(length_penalty, LARGEST_ALPHA), 0.0),
         max_length=max_length,
         prefix_ids=prefix_ids.to_tensor(0),
     )
@@ -106,6 +122,7 @@ def nbest(graph, text):
 
 def score(graph, source, target):
     """The log-probability of `target` as the translation of `source`."""
+    source, target = check_rows("source", source, target=target)
     source_ids, _ = graph.source_ids(source)
     target_ids, lengths = graph.target_ids(target)
     log_probs = graph.token_log_probs(source_ids, target_ids)

@@ -285,6 +285,45 @@ def test_suppressing_all_but_the_end_token_leaves_one_hypothesis():
         assert [ids for ids, *_ in hypotheses_of(result, model)] == [(END,)] + [()] * 5
 
 
+def end_at_once(token_ids, cache, position):
+    """Logits of a model that ends every hypothesis by its second token."""
+    return ops.one_hot(ops.full_like(token_ids, END), 5) * 30.0, cache
+
+
+@pytest.mark.parametrize("resize_cache", [None, lambda cache, sentences, length: cache])
+@pytest.mark.parametrize("alpha", [0, 2, 10])
+def test_a_search_whose_hypotheses_have_all_ended_ends(alpha, resize_cache):
+    steps = []
+
+    def step(*arguments):
+        steps.append(1)
+        assert len(steps) < 20
+        return end_at_once(*arguments)
+
+    settings = {"end_id": END, "max_length": 64, "beam_size": 2, "length_penalty": alpha}
+    result = beam_search(step, ops.array([START]), (), **settings, resize_cache=resize_cache)
+    assert np.array(result.ids)[0, 0, 0] == END and np.array(result.lengths)[0, 0] == 1
+
+
+@pytest.mark.parametrize("alpha", [0.6, 10])
+def test_a_place_without_a_hypothesis_is_never_the_best(alpha):
+    settings = {"end_id": END, "max_length": 64, "beam_size": 4, "suppress_ids": (0, 1, 3, 4)}
+    result = beam_search(
+        end_at_once, ops.array([START]), (), **settings, num_hypotheses=4, length_penalty=alpha
+    )
+    assert np.array(result.lengths).tolist() == [[1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("alpha", [np.float32(0.6), [0.6], np.array([0.6])])
+def test_a_length_penalty_may_be_a_number_or_one_for_each_sentence(alpha):
+    settings = {"end_id": END, "max_length": 4}
+    result, expected = (
+        beam_search(end_at_once, ops.array([START]), (), **settings, length_penalty=value)
+        for value in (alpha, 0.6)
+    )
+    assert_same(result, expected)
+
+
 # Graphs
 
 
@@ -336,7 +375,7 @@ def test_a_batch_of_none_gives_none(graph):
     ("wrong", "message"),
     [
         ({"max_length": 0}, "max_length must be at least 1, but is 0"),
-        ({"length_penalty": -1}, "length_penalty must be a number of at least 0, but is -1"),
+        ({"length_penalty": -1}, r"length_penalty must be a number in \[0, 10\], but is -1"),
         ({"beam_size": 0}, "beam_size must be an integer of at least 1, but is 0"),
         ({"beam_size": 2.0}, "beam_size must be an integer of at least 1, but is 2.0"),
         ({"num_hypotheses": 0}, r"num_hypotheses must be an integer in \[1, beam_size=4\]"),

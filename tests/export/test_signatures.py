@@ -349,6 +349,29 @@ def test_blank_text_with_options_is_blank(served):
     assert translate(served, " ", 1.0, 9, "der Hund") == ("", 0.0)
 
 
+@pytest.mark.parametrize("alpha", [10.0, 1e6, np.inf])
+def test_a_length_penalty_above_10_is_10(served, alpha):
+    score = translate(served, "a dog runs", length_penalty=alpha)[1]
+    assert score == pytest.approx(translate(served, "a dog runs", length_penalty=10.0)[1])
+
+
+@pytest.mark.parametrize(
+    "signature, inputs, message",
+    [
+        ("score", {"source": ["a", "b"], "target": ["a"]}, "target must have one value for each s"),
+        ("score", {"source": ["a"], "target": ["a", "b"]}, "target must have one value for each s"),
+        ("translate", {"max_length": [9]}, "max_length must have one value for each text"),
+        ("translate", {"prefix": [""] * 3}, "prefix must have one value for each text"),
+    ],
+)
+def test_columns_of_other_lengths_are_refused(served, signature, inputs, message):
+    if signature == "translate":
+        options = {"length_penalty": [0.6] * 2, "max_length": [9] * 2, "prefix": [""] * 2}
+        inputs = {"text": ["a dog", "a cat"], **options, **inputs}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        served(signature, **inputs)
+
+
 @pytest.mark.parametrize("alpha", [-1.0, -np.inf, np.nan])
 def test_a_length_penalty_below_0_is_0(served, alpha):
     alone = translate(served, "a dog runs", length_penalty=alpha)
