@@ -37,7 +37,7 @@ def check_choice(name: str, value, choices) -> str:
 
 
 def check_quantiles(values) -> tuple[float, ...]:
-    values = tuple(values)
+    values = tuple(values) if hasattr(values, "__iter__") else (values,)
     numbers = all(isinstance(value, (int, float)) and 0 < value < 1 for value in values)
     if not numbers or any(low >= high for low, high in zip(values, values[1:], strict=False)):
         raise ValueError(

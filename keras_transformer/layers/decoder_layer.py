@@ -4,18 +4,19 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.checks import check_rate
-from keras_transformer.layers.extras import as_tuple
+from keras_transformer.layers.extras import WithExtras, as_tuple
 from keras_transformer.layers.feed_forward import (
     FeedForward,
     get_activation,
     serialize_activation,
 )
+from keras_transformer.layers.masks import combine_masks
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(WithExtras, keras.layers.Layer):
     """Causal self-attention, attention to the encoder's output, then a feed-forward network.
 
     "Attention Is All You Need", section 3.1; each sub-layer stands in a `Residual`. Without
@@ -40,8 +41,8 @@ class DecoderLayer(keras.layers.Layer):
             and without cross-attention.
         padding_mask: boolean (B, T), True at real target tokens.
         source_padding_mask: boolean (B, S), True at real source tokens.
-        attention_mask: boolean, broadcastable to (B, T, L), replaces the causal mask: which cached
-            keys each query may attend to.
+        attention_mask: boolean, broadcastable to (B, T, L), replaces the causal mask, but not
+            `padding_mask`: which cached keys each query may attend to.
         cache: a dict from `init_cache` or the last call.
         position: with `cache`, the index of the first query among the cached keys.
         positions: integers (T,) or (B, T), the places in the sequence by which `rotary` turns
@@ -57,7 +58,8 @@ class DecoderLayer(keras.layers.Layer):
         new cache.
 
     Raises:
-        ValueError: for a width, a number of heads or a rate out of range.
+        ValueError: for a width, a number of heads or a rate out of range; when called, if
+            `encoder_output` is missing, or given to a layer without cross-attention.
 
     Example:
         >>> layer = DecoderLayer(d_model=8, num_heads=2, d_ff=32)
@@ -144,10 +146,16 @@ class DecoderLayer(keras.layers.Layer):
         return_attention_scores=False,
         training=None,
     ):
+        if (self.cross_attention is None) != (encoder_output is None) and cache is None:
+            raise ValueError(
+                "A decoder layer is called with encoder_output if and only if it was made with "
+                f"cross_attention=True, but that is {self.cross_attention is not None} and "
+                f"encoder_output is {'missing' if encoder_output is None else 'given'}; change one."
+            )
         x = ops.cast(x, self.compute_dtype)
         outputs = self.self_attention(
             self.self_attention_residual.prepare(x),
-            attention_mask=padding_mask if attention_mask is None else attention_mask,
+            attention_mask=combine_masks(padding_mask, attention_mask),
             use_causal_mask=attention_mask is None,
             cache=cache and cache["self"],
             position=position,

@@ -3,7 +3,7 @@
 import keras
 
 from keras_transformer.layers.checks import check_rate
-from keras_transformer.layers.extras import as_tuple
+from keras_transformer.layers.extras import WithExtras, as_tuple
 from keras_transformer.layers.feed_forward import (
     FeedForward,
     get_activation,
@@ -14,7 +14,7 @@ from keras_transformer.layers.residual import Residual
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class EncoderLayer(keras.layers.Layer):
+class EncoderLayer(WithExtras, keras.layers.Layer):
     """Self-attention, then a feed-forward network, each in a `Residual`.
 
     "Attention Is All You Need", section 3.1. Post-norm as there; with `norm_first=True` the

@@ -47,10 +47,22 @@ class LayerNorm(keras.layers.LayerNormalization):
     Args and call arguments are those of `keras.layers.LayerNormalization`, of the last axis, and
     `training`, in which only the gradient is worked out in another way.
 
+    Raises:
+        ValueError: for another axis than the last.
+
     Example:
         >>> ops.shape(LayerNorm()(np.ones((1, 3, 4))))
         (1, 3, 4)
     """
+
+    def build(self, input_shape):
+        axes = self.axis if isinstance(self.axis, (list, tuple)) else [self.axis]
+        if [axis % len(input_shape) for axis in axes] != [len(input_shape) - 1]:
+            raise ValueError(
+                f"LayerNorm is over the last axis, but axis is {self.axis!r}; leave it at -1, or "
+                "use keras.layers.LayerNormalization."
+            )
+        super().build(input_shape)
 
     def call(self, inputs, training=None):
         x = ops.cast(inputs, "float32")
@@ -58,5 +70,8 @@ class LayerNorm(keras.layers.LayerNormalization):
             x = normalized_in_training(x, self.epsilon)
         else:
             x, _ = normalized(x, self.epsilon)
-        gamma, beta = (ops.cast(weight, "float32") for weight in (self.gamma, self.beta))
-        return ops.cast(x * gamma + beta, self.compute_dtype)
+        if self.gamma is not None:
+            x = x * ops.cast(self.gamma, "float32")
+        if self.beta is not None:
+            x = x + ops.cast(self.beta, "float32")
+        return ops.cast(x, self.compute_dtype)

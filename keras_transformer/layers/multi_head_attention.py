@@ -10,6 +10,7 @@ from keras_transformer.layers.decoding_step import (
     write_cache,
 )
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.extras import WithExtras
 from keras_transformer.layers.linear import Linear, linear
 from keras_transformer.layers.masks import causal_mask, combine_masks
 from keras_transformer.layers.rotary import rotate
@@ -82,7 +83,7 @@ def fused_attention(query, key, value, attention_mask=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(WithExtras, keras.layers.Layer):
     """Attention in `num_heads` subspaces at once.
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O` with

@@ -108,6 +108,15 @@ class PositionalEmbedding(keras.layers.Layer):
             return ops.convert_to_tensor(self._table(position + length)[position:][:length])
         return ops.take(self.table, ops.arange(length) + position, axis=0)
 
+    def check_positions(self, first, number):
+        """Refuses a search of `number` tokens after `first` others that would leave the table."""
+        known = isinstance(first, int) and isinstance(number, int)
+        if self.sinusoids and known and first + number > self.max_length:
+            raise ValueError(
+                f"max_length={number} tokens after {first} others need as many positions, but the "
+                f"model has max_length={self.max_length}; search for fewer, or give it more."
+            )
+
     def _table(self, length):
         """The sinusoids of at least `length` positions, where that is a number."""
         if isinstance(length, int) and length > self.max_length:

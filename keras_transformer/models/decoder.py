@@ -5,12 +5,12 @@ from keras import ops
 
 from keras_transformer.layers.checks import check_positive_int
 from keras_transformer.layers.decoder_layer import DecoderLayer
-from keras_transformer.layers.extras import as_tuple
+from keras_transformer.layers.extras import WithExtras, as_tuple
 from keras_transformer.layers.residual import NORMS
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Decoder(keras.layers.Layer):
+class Decoder(WithExtras, keras.layers.Layer):
     """`num_layers` decoder layers, one on another.
 
     Args:

@@ -4,12 +4,12 @@ import keras
 
 from keras_transformer.layers.checks import check_positive_int
 from keras_transformer.layers.encoder_layer import EncoderLayer
-from keras_transformer.layers.extras import as_tuple
+from keras_transformer.layers.extras import WithExtras, as_tuple
 from keras_transformer.layers.residual import NORMS
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Encoder(keras.layers.Layer):
+class Encoder(WithExtras, keras.layers.Layer):
     """`num_layers` encoder layers, one on another, over vectors of any origin.
 
     Args:

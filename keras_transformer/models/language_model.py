@@ -173,6 +173,7 @@ class LanguageModel(TokenTrainer, keras.Model):
             number of keys; "visible" (B, K, M), which of them each hypothesis sees; "weights".
         """
         batch_size, length = ops.shape(context_ids)
+        self.embedding.check_positions(length, max_length)
         context_ids = ops.pad(context_ids, ((0, 0), (0, -length % beam_size)))  # keys, K at a time
         length, room = ops.shape(context_ids)[1], max_length * beam_size
         cache = self.decoder.init_cache(None, batch_size, length)

@@ -209,6 +209,7 @@ class Transformer(TokenTrainer, keras.Model):
         """
         encoder_output = self.encode(source_ids, training=False)  # (B, S, D)
         batch_size, source_length = ops.shape(source_ids)
+        self.target_embedding.check_positions(0, max_length)
         size = max_length * beam_size
         cache = {
             "layers": self.decoder.init_cache(encoder_output, batch_size, size),

@@ -175,3 +175,21 @@ def test_each_dropout_silences_its_branches_in_training_only(random, argument):
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         DecoderLayer(**{"d_model": 8, "num_heads": 2, "d_ff": 16, **arguments})
+
+
+def test_padding_stays_hidden_under_an_attention_mask(decoder_layer, inputs):
+    layer, (x, encoder_output) = decoder_layer(), inputs
+    masks = {"padding_mask": np.array([[True, True, True, False]] * 2)}
+    masks["attention_mask"] = np.ones((1, 4, 4), bool)
+    changed = x.copy()
+    changed[:, -1] += 1
+    output, other = (as_array(layer(each, encoder_output, **masks)) for each in (x, changed))
+    np.testing.assert_array_equal(output[:, :-1], other[:, :-1])
+
+
+def test_an_encoder_output_is_there_if_and_only_if_it_is_attended_to(decoder_layer, inputs):
+    x, encoder_output = inputs
+    with pytest.raises(ValueError, match="that is True and encoder_output is missing"):
+        decoder_layer()(x)
+    with pytest.raises(ValueError, match="that is False and encoder_output is given"):
+        decoder_layer(cross_attention=False)(x, encoder_output)

@@ -164,6 +164,17 @@ def test_declared_symbolic_and_eager_output_shapes_agree(case):
     assert model(case.model_inputs()).shape == case.output_shape
 
 
+def test_attention_scores_of_a_functional_model_are_those_of_a_call(case):
+    if "return_attention_scores" not in inspect.signature(case.layer_class.call).parameters:
+        pytest.skip("a layer without attention")
+    layer = case.layer()
+    inputs = [keras.Input((None, *x.shape[2:]), dtype=x.dtype.name) for x in case.inputs]
+    model = keras.Model(inputs, layer(*inputs, return_attention_scores=True))
+    expected = layer(*case.inputs, return_attention_scores=True)
+    for a, b in zip(*map(keras.tree.flatten, (model(case.inputs), expected)), strict=True):
+        np.testing.assert_array_equal(as_array(a), as_array(b))
+
+
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float16"])
 def test_half_precision_is_finite_and_close_to_float32(case, dtype):
     exact, half = case.layer(), case.layer(dtype=dtype)

@@ -40,3 +40,16 @@ def test_a_constant_row_has_the_same_finite_gradient_in_training():
     assert np.allclose(y, 0)
     for a, b in zip(found, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+@pytest.mark.parametrize("arguments", [{"center": False}, {"scale": False}])
+def test_a_norm_may_lack_a_weight_as_in_keras(arguments):
+    x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
+    stock = keras.layers.LayerNormalization(**arguments)
+    np.testing.assert_allclose(LayerNorm(**arguments)(x), stock(x), atol=1e-5)
+
+
+def test_another_axis_is_refused():
+    with pytest.raises(ValueError, match="over the last axis, but axis is 1; leave it at -1"):
+        LayerNorm(axis=1)(np.ones((2, 3, 4)))
+    assert LayerNorm(axis=[2])(np.ones((2, 3, 4))).shape == (2, 3, 4)

@@ -338,6 +338,15 @@ def test_configuration_weights_and_whole_model_survive_saving(language_model, tm
     np.testing.assert_array_equal(as_array(loaded(ids)), as_array(model(ids)))
 
 
+def test_a_search_beyond_the_table_of_positions_is_refused(language_model):
+    context_ids = np.ones((1, 5), "int32")
+    model = language_model(max_length=8)
+    model.init_cache(context_ids, max_length=3)
+    with pytest.raises(ValueError, match="max_length=4 tokens after 5 others .* max_length=8;"):
+        model.init_cache(context_ids, max_length=4)
+    language_model(max_length=8, positions="rotary").init_cache(context_ids, max_length=4)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

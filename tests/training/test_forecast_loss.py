@@ -83,6 +83,6 @@ def test_what_does_not_fit_is_named(random):
         ForecastLoss(LEVELS)(random(4, 3, 2), random(4, 3, 2, 3))
     with pytest.raises(ValueError, match=r"each mean of y_pred \(4, 3, 1, 4\).*is \(4, 3\)"):
         ForecastLoss(LEVELS)(random(4, 3), random(4, 3, 1, 4))
-    for levels in ((0.5, 0.5), (1.0,), (-0.1,), ("0.5",)):
+    for levels in ((0.5, 0.5), (1.0,), (-0.1,), ("0.5",), 1.5):
         with pytest.raises(ValueError, match=r"quantiles must be rising numbers in \(0, 1\)"):
             ForecastLoss(levels)
