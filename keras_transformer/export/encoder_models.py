@@ -35,6 +35,14 @@ def export_forecaster(model, directory, *, overwrite=False) -> str:
     """
 
     def forecast(history, padding_mask, *covariates):
+        least = tf.shape(history)[1] + model.horizon
+        message = f"covariates must cover the history and the {model.horizon} steps of the horizon."
+        checks = [
+            tf.debugging.assert_greater_equal(tf.shape(values)[1], least, message)
+            for values in covariates
+        ]
+        with tf.control_dependencies(checks):
+            covariates = [tf.identity(values) for values in covariates]
         inputs = {"history": history, "padding_mask": padding_mask}
         inputs.update(zip(["covariates"], covariates, strict=False))
         outputs = model(inputs, training=False)  # (B, horizon, F, 1 + Q)
@@ -86,7 +94,8 @@ def export_classifier(model, directory, *, tokenizer=None, overwrite=False) -> s
         The path of the new version, which has been loaded and has classified something.
 
     Raises:
-        ValueError: if the version exists, or the Keras backend is another than TensorFlow.
+        ValueError: if the version exists, the tokenizer has ids that the model has not, or the
+            Keras backend is another than TensorFlow.
         RuntimeError: if a probability is not finite.
     """
 
@@ -100,12 +109,18 @@ def export_classifier(model, directory, *, tokenizer=None, overwrite=False) -> s
         ids = tokenizer.tokenize(tf.reshape(text, [-1])).to_tensor(0)
         return classify(tf.pad(ids, [[0, 0], [0, 1]]))  # a token where all texts are blank
 
+    if tokenizer is not None and tokenizer.vocab_size > model.embedding.vocab_size:
+        raise ValueError(
+            f"The model has vocab_size={model.embedding.vocab_size}, but the tokenizer has "
+            f"{tokenizer.vocab_size} ids; export it with the tokenizer that it was trained with."
+        )
     ids = tf.TensorSpec([None, None], tf.int32, "ids")
     signatures = {"serving_default": _function(classify, ids)}
     if tokenizer is not None:
         text = tf.TensorSpec([None], tf.string, "text")
         signatures["text"] = _function(classify_text, text)
-    example = {"ids": np.array([[1, 2], [1, 0]], "int32")}
+    some_id = min(1, model.embedding.vocab_size - 1)
+    example = {"ids": np.array([[some_id, some_id], [some_id, 0]], "int32")}
     return _export(model, directory, signatures, example, overwrite, tokenizer)
 
 

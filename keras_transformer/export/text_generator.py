@@ -110,6 +110,12 @@ class TextGenerator(tf.Module):
                 f"max_length must leave room for a prompt among the {model.max_length} tokens that "
                 f"the model reads, its max_length, but is {max_length}; make it smaller."
             )
+        if not tokenizer.detokenize(tokenizer.tokenize([" a"])).numpy()[0].startswith(b" "):
+            raise ValueError(
+                "The tokenizer forgets the space at the beginning of a text, so that continuations "
+                "would stick to their prompts; make it with Tokenizer.train, or have SentencePiece "
+                "train it with add_dummy_prefix=False and remove_extra_whitespaces=False."
+            )
         self.model = model
         self.tokenizer = tokenizer
         self._functions = self.signatures(model)

@@ -181,3 +181,17 @@ def test_weights_that_are_not_finite_are_not_exported(tmp_path):
     with pytest.raises(RuntimeError, match="probabilities that are not finite.*Nothing was exp"):
         export_classifier(model, tmp_path / "model")
     assert not list((tmp_path / "model").iterdir())
+
+
+def test_covariates_that_end_too_soon_are_named(forecaster):
+    ask = tf.saved_model.load(forecaster[1]).signatures["serving_default"]
+    history, covariates = tf.zeros((1, 6, 2)), tf.zeros((1, 8, 1))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must cover the history and the 3"):
+        ask(history=history, length=tf.constant([6]), covariates=covariates)
+
+
+def test_a_tokenizer_of_more_ids_than_the_model_has_is_refused(tokenizer, tmp_path):
+    model = SequenceClassifier(num_classes=2, vocab_size=2, **SIZES)
+    with pytest.raises(ValueError, match="has vocab_size=2, but the tokenizer has"):
+        export_classifier(model, tmp_path / "model", tokenizer=tokenizer)
+    assert export_classifier(model, tmp_path / "model").endswith("1")

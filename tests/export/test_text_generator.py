@@ -1,6 +1,7 @@
 """Prompts to texts, in Python and as a SavedModel: the same, whatever stands beside a prompt."""
 
 import base64
+import io
 import json
 import subprocess
 import sys
@@ -8,9 +9,10 @@ import sys
 import keras
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
 
-from keras_transformer import LanguageModel, MaskedCrossentropy, TextGenerator
+from keras_transformer import LanguageModel, MaskedCrossentropy, TextGenerator, Tokenizer
 from keras_transformer.data.packing import PackedBatches
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
 from keras_transformer.decoding.length_penalty import length_penalty
@@ -352,4 +354,20 @@ def test_wrong_arguments_are_named(language_model, tokenizer, arguments, message
 def test_a_model_of_another_tokenizer_is_refused(tokenizer):
     model = LanguageModel(num_layers=1, d_model=8, num_heads=2, d_ff=8, vocab_size=50)
     with pytest.raises(ValueError, match="The model's vocab_size is 50, but the tokenizer has"):
+        TextGenerator(model, tokenizer)
+
+
+def test_a_tokenizer_that_forgets_the_first_space_is_refused(sentences):
+    writer = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sum(sentences, []) * 5),
+        model_writer=writer,
+        vocab_size=50,
+        **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "minloglevel": 2},
+    )
+    tokenizer = Tokenizer(writer.getvalue())
+    model = LanguageModel(
+        num_layers=1, d_model=8, num_heads=2, d_ff=8, vocab_size=tokenizer.vocab_size
+    )
+    with pytest.raises(ValueError, match="forgets the space at the beginning.*Tokenizer.train"):
         TextGenerator(model, tokenizer)
