@@ -6,6 +6,7 @@ from keras_transformer.data.special_tokens import END_ID, PAD_ID
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.export.row_batches import in_batches
 from keras_transformer.export.search_graph import (
+    TOKENS_AT_A_TIME,
     SearchGraph,
     log_probs_of,
     padded,
@@ -13,9 +14,6 @@ from keras_transformer.export.search_graph import (
     shift_right,
 )
 from keras_transformer.models.language_model import split_prompts
-
-# Of whose logits there is a table at a time, when text is scored.
-TOKENS_AT_A_TIME = 2048
 
 
 class GenerationGraph(SearchGraph):

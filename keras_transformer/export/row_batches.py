@@ -10,7 +10,7 @@ def in_batches(function, order, batch_size, results):
         function: from the numbers of some rows, int32 (b,), to tensors like `results`, of b rows;
             every other axis at most as long, and padded with 0 to it.
         order: int32 (B,), the numbers of all rows, in the order in which they are taken.
-        batch_size: the most rows at a time.
+        batch_size: the most rows at a time; or a function of the first of them to that number.
         results: tuple of tensors (B, ...), which are filled.
 
     Returns:
@@ -22,12 +22,13 @@ def in_batches(function, order, batch_size, results):
         return start < total
 
     def next_batch(start, *results):
-        rows = order[start : start + batch_size]  # (b,)
+        size = batch_size(order[start]) if callable(batch_size) else batch_size
+        rows = order[start : start + size]  # (b,)
         filled = [
             tf.tensor_scatter_nd_update(old, rows[:, None], _padded(new, tf.shape(old)))
             for old, new in zip(results, function(rows), strict=True)
         ]
-        return (start + batch_size, *filled)
+        return (start + size, *filled)
 
     invariants = (tf.TensorShape([]), *(tensor.shape for tensor in results))
     loop_vars = (tf.constant(0), *results)

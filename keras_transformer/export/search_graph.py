@@ -18,6 +18,9 @@ from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.export.row_batches import in_batches, in_streams
 from keras_transformer.models.search_cache import owned
 
+# Of whose logits there is a table at a time, when text is scored.
+TOKENS_AT_A_TIME = 2048
+
 
 class SearchGraph:
     """Tokenizer, model and search settings, as functions of tensors.
@@ -172,10 +175,20 @@ class SearchGraph:
         """V, the number of ids that the model chooses among."""
         raise NotImplementedError
 
-    def in_order(self, function, results):
-        """`in_batches` of all rows, in their order."""
-        order = tf.range(tf.shape(results[0])[0])
-        return in_batches(function, order, self.settings.batch_size, results)
+    def by_length(self, function, lengths, results):
+        """`in_batches` of all rows, the longest first, few long ones or many short ones at a time.
+
+        Args:
+            function, results: as `in_batches`.
+            lengths: int32 (B,), the tokens of each row.
+        """
+
+        def size(row):
+            fitting = TOKENS_AT_A_TIME // tf.maximum(lengths[row], 1)
+            return tf.clip_by_value(fitting, 1, self.settings.batch_size)
+
+        order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+        return in_batches(function, order, size, results)
 
 
 def padded(tokens):

@@ -76,12 +76,13 @@ class TranslationGraph(SearchGraph):
         """The log-probability of each token of given translations: float32 (B, T), 0 at padding."""
 
         def score_rows(rows):
-            labels = tf.gather(target_ids, rows)
-            inputs = tf.gather(source_ids, rows), shift_right(labels, START_ID)
-            return (log_probs_of(labels, self.model(inputs, training=False)),)
+            source, labels = rows_of(source_ids, rows), rows_of(target_ids, rows)
+            logits = self.model((source, shift_right(labels, START_ID)), training=False)
+            return (log_probs_of(labels, logits),)
 
+        lengths = tf.maximum(num_tokens(source_ids), num_tokens(target_ids))
         zeros = tf.zeros(tf.shape(target_ids))
-        return self.in_order(score_rows, (zeros,))[0]
+        return self.by_length(score_rows, lengths, (zeros,))[0]
 
     def attention(self, source_ids, target_ids):
         """What each target token was read from: float32 (B, T, S), rows of real tokens sum to 1.
@@ -91,11 +92,23 @@ class TranslationGraph(SearchGraph):
         size, length = tf.shape(target_ids)[0], tf.shape(target_ids)[1]
 
         def attend_rows(rows):
-            target = tf.gather(target_ids, rows)
+            source, target = rows_of(source_ids, rows), rows_of(target_ids, rows)
             weights = self.model.cross_attention_weights(
-                (tf.gather(source_ids, rows), shift_right(target, START_ID))
+                (source, shift_right(target, START_ID))
             )  # (b, T, S)
             return (tf.where((target != PAD_ID)[:, :, None], weights, 0.0),)
 
+        lengths = tf.maximum(num_tokens(source_ids), num_tokens(target_ids))
         zeros = tf.zeros([size, length, tf.shape(source_ids)[1]])
-        return self.in_order(attend_rows, (zeros,))[0]
+        return self.by_length(attend_rows, lengths, (zeros,))[0]
+
+
+def num_tokens(ids):
+    """The tokens of each row of ids (B, T), padded at the end: int32 (B,)."""
+    return tf.reduce_sum(tf.cast(ids != PAD_ID, tf.int32), axis=1)
+
+
+def rows_of(ids, rows):
+    """Some rows of ids (B, T), as wide as the longest of them: (b, t)."""
+    chosen = tf.gather(ids, rows)
+    return chosen[:, : tf.maximum(tf.reduce_max(num_tokens(chosen)), 1)]
