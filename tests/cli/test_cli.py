@@ -1,28 +1,16 @@
 """The command line: exit codes, one clear line for an error, one line out for one line in."""
 
-import argparse
-import gzip
-import io
-import json
 import re
-import shutil
 import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import presets
 from keras_transformer.cli import main
-from keras_transformer.commands import training_text
-from keras_transformer.commands.options import build_parser
-from keras_transformer.commands.train import check_out
-from keras_transformer.commands.training_text import read_texts
 from keras_transformer.commands.translate import one_line
-from keras_transformer.data.corpus import Corpus, CorpusError
-from keras_transformer.export.run_directory import load_run, save_run
+from keras_transformer.export.run_directory import save_run
 
 
 @pytest.fixture(scope="module")
@@ -37,27 +25,6 @@ def export(run, tmp_path_factory):
     directory = str(tmp_path_factory.mktemp("cli") / "export")
     assert main(["export", run, directory, "--search", "greedy", "--signatures"]) == 0
     return directory
-
-
-@pytest.fixture(scope="module")
-def files(sentences, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("cli")
-    paths = directory / "source.txt.gz", directory / "target.txt"
-    paths[0].write_bytes(gzip.compress(("\n".join(sentences[0]) + "\n").encode()))
-    paths[1].write_text("\n".join(sentences[1]) + "\n", "utf-8")
-    return [str(path) for path in paths]
-
-
-@pytest.fixture
-def translate(monkeypatch, capsysbinary):
-    """Runs `translate` on bytes; returns the exit code and the bytes written."""
-
-    def call(data: bytes, *arguments):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
-        code = main(["translate", *arguments])
-        return code, capsysbinary.readouterr().out
-
-    return call
 
 
 def test_help_is_immediate_and_names_every_command():
@@ -206,123 +173,6 @@ def test_evaluate_prints_both_scores_with_their_signatures(run, export, files, c
         assert chrf.startswith("chrF 100.00  nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|")
     with open(files[1], encoding="utf-8") as references:
         assert output.read_text("utf-8") == references.read()
-
-
-@pytest.fixture
-def smallest(monkeypatch):
-    """The preset that `train` takes, with fewer numbers."""
-    size = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
-    monkeypatch.setattr(presets, "TINY", size)
-    return size
-
-
-def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate, capsysbinary):
-    out = tmp_path / "run"
-    options = ["--vocab-size", "300", "--epochs", "2", "--batch-tokens", "256", "--quiet"]
-    text = ["--source", files[0], "--target", files[1]]
-    # Two pairs that no batch takes, the second with too many tokens for a picture, too.
-    valid = tmp_path / "valid.en"
-    valid.write_text("a dog " * 30 + "\n" + "a dog " * 150 + "\na dog runs\n", "utf-8")
-    valid = ["--valid-source", str(valid), "--valid-target", str(valid), "--max-length", "30"]
-    assert main(["train", *text, *valid, *options, "--out", str(out)]) == 0
-    printed = capsysbinary.readouterr().err.decode()
-    assert "all 2 steps are within --warmup-steps 4000" in printed
-    assert "1 validation pairs (skipped: 2 more tokens than --max-length)" in printed
-    config = json.loads((out / "config.json").read_text())
-    weights = (out / "model.weights.h5").read_bytes()
-    assert smallest.items() <= config["model"].items()
-    code, output = translate(b"a dog runs\na cat\n", str(out), "--search", "greedy")
-    assert code == 0 and output.count(b"\n") == 2
-    assert tensorboard_tags(out / "logs") >= {
-        "step_loss",
-        "step_gradient_norm",
-        "step_learning_rate",
-        "step_tokens_per_second",
-        "epoch_loss",
-        "epoch_perplexity",
-        "epoch_chrf",
-        "attention/0",
-        "epoch_learning_rate",
-        "epoch_tokens_per_second",
-        "epoch_bleu",
-        "translations",
-    }
-    assert (out / "logs" / "projector_config.pbtxt").is_file()
-    assert main(["train", *text, *options, "--out", str(out)]) == 1
-    missing = ["--source", str(tmp_path / "missing"), "--target", files[1]]
-    assert main(["train", *missing, *options, "--out", str(out), "--force"]) == 1
-    assert (out / "model.weights.h5").read_bytes() == weights
-    check_out(argparse.Namespace(out=str(out), force=True, resume=False))
-    shutil.rmtree(out / "checkpoints")
-    with pytest.raises(ValueError, match="holds a run but no state to go on from; add --force"):
-        check_out(argparse.Namespace(out=str(out), force=False, resume=True))
-
-
-def test_a_run_goes_on_and_its_epochs_are_averaged(smallest, files, tmp_path, capfd):
-    out, mean = tmp_path / "run", str(tmp_path / "mean")
-    text = ["--source", files[0], "--target", files[1]]
-    valid = ["--valid-source", files[0], "--valid-target", files[1]]
-    options = ["--vocab-size", "300", "--batch-tokens", "256", "--quiet", "--out", str(out)]
-    options += ["--precision", "float32", "--micro-batches", "2", "--bpe-dropout", "0.1"]
-    options += ["--r-drop", "1", "--r-drop-delay", "1", "--ema", "0.9"]
-    options += ["--clip-norm", "1", "--early-stopping", "9"]
-    train = ["train", *text, *valid, *options, "--resume"]
-    (out / "logs").mkdir(parents=True)
-    assert main([*train, "--epochs", "1"]) == 1  # it may be the logs of something else
-    (out / "tokenizer.model").touch()  # what a run leaves that is stopped in its first epoch
-    assert main([*train, "--epochs", "1", "--keep", "1"]) == 0
-    assert main([*train, "--epochs", "2", "--average", "2", "--keep", "1"]) == 0
-    assert "going on after epoch 1" in capfd.readouterr().err
-    assert [path.name[:11] for path in sorted((out / "checkpoints").glob("epoch*"))] == [
-        "epoch-00001",
-        "epoch-00002",
-    ]
-    assert main(["average", str(out), mean, "--last", "2"]) == 0
-    assert capfd.readouterr().out == "averaged epoch-00001, epoch-00002\n"
-    one, other = (load_run(path)[0].get_weights() for path in (out, mean))
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
-    (out / "checkpoints" / "epoch-00001.weights.h5").unlink()
-    assert main(["average", str(out), str(tmp_path / "other"), "--last", "2"]) == 1
-    assert (
-        "is not there; average fewer epochs, or train with a larger --keep"
-        in capfd.readouterr().err
-    )
-    assert main(["average", str(out), mean, "--best", "1"]) == 1
-    assert "is not empty; name a new directory" in capfd.readouterr().err
-    assert main([*train, "--r-drop", "0"]) == 1
-    assert "--r-drop-delay needs R-Drop; add --r-drop 5." in capfd.readouterr().err
-
-
-def test_options_of_the_text_reach_its_readers(files, sentences, monkeypatch, capsys):
-    asked = []
-
-    def read_tfds(name, *, split="train", errors="strict"):
-        asked.append((name, split, errors))
-        if split == "validation":
-            raise CorpusError("no such split")
-        return Corpus(["a"], ["b"], {})
-
-    monkeypatch.setattr(training_text, "read_tfds", read_tfds)
-    train = ["train", "--out", "unused"]
-    options = build_parser().parse_args([*train, "--tfds", "set", "--errors", "skip"])
-    assert read_texts(options).valid is None
-    assert asked == [("set", "train", "skip"), ("set", "validation", "skip")]
-    assert "no text to validate on (no such split); name some with" in capsys.readouterr().err
-    valid = ["--valid-source", files[0], "--valid-target", files[1]]
-    options = build_parser().parse_args([*train, "--synthetic", "--num-pairs", "9", *valid])
-    texts = read_texts(options)
-    assert len(texts.train.sources) == 9 and texts.valid.sources == sentences[0]
-
-
-def tensorboard_tags(directory):
-    from tensorflow.python.summary.summary_iterator import summary_iterator
-
-    tags = set()
-    for path in directory.rglob("events.out.*"):
-        for event in summary_iterator(str(path)):
-            tags |= {value.tag for value in event.summary.value}
-    return tags
 
 
 def test_native_logs_and_closed_pipes_are_quiet(run):
