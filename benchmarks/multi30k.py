@@ -5,7 +5,7 @@
 
 DIRECTORY holds `train`, `val` and `test_2016_flickr`, each as `.en.gz` and `.de.gz`, and as
 `.lc.norm.tok.en.gz` and `.lc.norm.tok.de.gz`. A command that is given again goes on with what is
-there; a seed that was scored is only shown.
+there, also with more --epochs; a seed that was scored after as many is only shown.
 """
 
 import argparse
@@ -35,7 +35,7 @@ AVERAGE = 10
 # The published protocol divides by the length, n. For captions, ((5 + n) / 6) ** 1.4 is as steep.
 SEARCH = {"beam_size": 5, "length_penalty": 1.4}
 BLEU_TOKENIZE = {TOKENIZED: "none", RAW: "13a"}
-SCORES = "test_2016_flickr.json"
+SCORES = "test_2016_flickr_{epochs}.json"
 
 
 def main():
@@ -45,10 +45,11 @@ def main():
     scores = []
     for seed in options.seeds:
         run = Path(options.out) / f"seed-{seed}"
-        if not (run / SCORES).is_file():
+        path = run / SCORES.format(epochs=options.epochs)
+        if not path.is_file():
             translations = train(run, suffix, settings, seed, options)
-            score(run, translations, suffix, options)
-        scores.append(json.loads((run / SCORES).read_text("utf-8")))
+            score(path, translations, suffix, options)
+        scores.append(json.loads(path.read_text("utf-8")))
     report(options, scores)
 
 
@@ -128,11 +129,11 @@ def read_training_pieces(run, suffix, settings, options):
     return tokenizer, [tokenizer.tokenize(side).to_list() for side in texts]
 
 
-def score(run, translations, suffix, options):
+def score(path, translations, suffix, options):
     """Keeps what sacreBLEU says of a run's translations."""
     _, target = files(options, "test_2016_flickr", suffix)
     scores = score_translations(translations, read_lines(target), BLEU_TOKENIZE[suffix])
-    (run / SCORES).write_text(json.dumps(scores._asdict(), indent=2) + "\n", "utf-8")
+    path.write_text(json.dumps(scores._asdict(), indent=2) + "\n", "utf-8")
 
 
 def report(options, scores):
