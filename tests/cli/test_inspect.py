@@ -14,6 +14,7 @@ from keras_transformer.commands.options import build_parser
 from keras_transformer.commands.pictures import find_word, whole_words
 from keras_transformer.commands.training_callbacks import Callbacks
 from keras_transformer.commands.training_text import Texts
+from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.export.run_directory import load_run, save_run
 from keras_transformer.visualization import FigureMonitor
@@ -104,16 +105,16 @@ def test_plots_of_a_training_are_those_pictures(trained, tokenizer, sentences, t
     out = ["--out", str(tmp_path), "--synthetic", "--plots"]
     options = build_parser().parse_args(["train", *out])
     corpus = Corpus(*sentences, {})
-    texts = Texts(corpus, corpus)
+    texts, valid = Texts(corpus, corpus), TokenBatches(*sentences, tokenizer)
     monitor = next(
         callback
-        for callback in Callbacks(trained, tokenizer, texts, None, options).all()
+        for callback in Callbacks(trained, tokenizer, texts, None, valid, options).all()
         if isinstance(callback, FigureMonitor)
     )
     assert list(monitor.at_start()) == [f"pictures/{name}" for name in SECTIONS[-3:]]
     assert list(monitor.every_epoch()) == [f"pictures/{name}" for name in SECTIONS[3:-3]]
     with pytest.raises(ValueError, match="--plots needs a sentence to draw; name text with"):
-        Callbacks(trained, tokenizer, Texts(corpus, None), None, options)
+        Callbacks(trained, tokenizer, Texts(corpus, None), None, None, options)
 
 
 def test_the_default_page_is_a_file_here():

@@ -190,7 +190,7 @@ def test_a_batch_of_none_gives_none(wrap):
     [
         ({"max_length": 0}, "max_length must be at least 1, but is 0"),
         ({"max_length": -3}, "max_length must be at least 1, but is -3"),
-        ({"length_penalty": -1}, "length_penalty must be a number of at least 0, but is -1"),
+        ({"length_penalty": -1}, "length_penalty must be a number in .0, 10., but is -1"),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(wrong, message):

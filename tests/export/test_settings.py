@@ -266,9 +266,9 @@ def test_a_row_that_is_not_finite_changes_no_other(small, tokenizer, sentences):
     [
         ({"search": "random"}, "search must be one of 'greedy', 'beam', 'sample', but is 'random'"),
         ({"beam_size": 1.5}, "beam_size must be an integer of at least 1, but is 1.5"),
-        ({"length_penalty": float("nan")}, "length_penalty must be a number of at least 0"),
-        ({"coverage_penalty": -0.1}, "coverage_penalty must be a number of at least 0.*-0.1"),
-        ({"coverage_penalty": True}, "coverage_penalty must be a number of at least 0.*True"),
+        ({"length_penalty": float("nan")}, "length_penalty must be a number in .0, 10., but"),
+        ({"coverage_penalty": -0.1}, "coverage_penalty must be a number in .0, 100., but is -0.1"),
+        ({"coverage_penalty": True}, "coverage_penalty must be a number in .0, 100., but is True"),
         ({"max_source_length": 0}, "max_source_length must be an integer of at least 1"),
         ({"min_length": -1}, "min_length must be an integer of at least 0, but is -1"),
         ({"no_repeat_ngram": 2.0}, r"no_repeat_ngram must be an integer of at least 0.*2\.0"),

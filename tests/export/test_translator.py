@@ -124,7 +124,7 @@ def test_what_is_no_list_of_strings_is_refused(translator, texts, message):
     [
         ({"search": "best"}, "search must be one of 'greedy', 'beam', 'sample', but is 'best'"),
         ({"beam_size": 0}, "beam_size must be an integer of at least 1, but is 0"),
-        ({"length_penalty": -1}, "length_penalty must be a number of at least 0, but is -1"),
+        ({"length_penalty": -1}, "length_penalty must be a number in .0, 10., but is -1"),
         ({"max_length": 0}, "max_length must be an integer of at least 1, but is 0"),
         ({"max_length": 4096}, "at most the model's max_length of 2048, but the larger is 4096"),
         ({"batch_size": 2.5}, "batch_size must be an integer of at least 1, but is 2.5"),
