@@ -117,6 +117,7 @@ def batches(texts, tokenizer, options):
 
 
 def report(texts, tokenizer, train, valid) -> None:
+    """Says what there is to train on, and what was left out and why."""
     say(f"{len(train.rows)} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
     say(f"{tokenizer.vocab_size} subwords, {train.num_target_tokens} target tokens an epoch")
     if valid is not None and skipped(texts.valid, valid):
@@ -133,6 +134,7 @@ def skipped(corpus, batches) -> str:
 
 
 def warmup_note(total_steps, warmup_steps) -> str:
+    """What is said of a training that ends before its learning rate has risen."""
     return (
         f"note: all {total_steps} steps are within --warmup-steps {warmup_steps}, before the "
         "learning rate is at its largest; give more --epochs, fewer --batch-tokens or fewer "
@@ -141,6 +143,7 @@ def warmup_note(total_steps, warmup_steps) -> str:
 
 
 def build_model(tokenizer, total_steps, options) -> Transformer:
+    """The model of the preset, compiled with the optimizer and the loss of the options."""
     size = dict(getattr(presets, options.preset.upper()))
     if options.dropout is not None:
         size["dropout"] = options.dropout
