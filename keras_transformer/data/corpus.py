@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import BinaryIO, NamedTuple
 
+from keras_transformer.checks import check_positive_int
+
 MAX_CHARS = 10_000
 Path = str | os.PathLike[str]
 _UTF16_AND_UTF32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
@@ -148,8 +150,7 @@ def read_tfds(
 def _corpus(pairs: Iterator[tuple[bytes, bytes]], errors, max_chars, names) -> Corpus:
     if errors not in ("strict", "skip"):
         raise ValueError(f"errors must be 'strict' or 'skip', but is {errors!r}.")
-    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
-        raise ValueError(f"max_chars must be an integer of at least 1, but is {max_chars!r}.")
+    check_positive_int("max_chars", max_chars)
     sources, targets, skipped = [], [], Counter()
     for i, pair in enumerate(pairs, start=1):
         source = _decode(pair[0], f"{names[0]}:{i}", errors, "skip")

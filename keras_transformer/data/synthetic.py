@@ -17,6 +17,8 @@ from babel.dates import format_date, format_time
 from babel.numbers import format_currency, get_currency_name
 from num2words import num2words
 
+from keras_transformer.checks import check_count, check_positive_int
+
 SPLITS = ("valid", "test") + ("train",) * 18  # Chosen by the checksum of the English.
 
 
@@ -237,9 +239,8 @@ def synthetic_pairs(
         >>> len(synthetic_pairs(3, split="test"))
         3
     """
-    for name, value, least in (("num_pairs", num_pairs, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, but is {value!r}.")
+    check_positive_int("num_pairs", num_pairs)
+    check_count("seed", seed)
     if split not in SPLITS:
         raise ValueError(f'split must be "train", "valid" or "test", but is {split!r}.')
     rng, pairs = random.Random(seed), {}

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from sacrebleu.metrics import BLEU, CHRF
 
+from keras_transformer.checks import check_texts
+
 
 class Scores(NamedTuple):
     """Corpus scores from 0 to 100, and the signatures that make them comparable."""
@@ -42,24 +44,14 @@ def score_translations(translations, references, tokenize="13a") -> Scores:
         `Scores`.
 
     Raises:
-        ValueError: if the lists differ in number, are empty, or hold something else than strings.
+        ValueError: if the lists differ in number or are empty.
+        TypeError: if they hold something else than strings.
 
     Example:
         >>> score_translations(["A dog runs home ."], ["A dog runs home ."]).bleu
         100.0
     """
-    translations, references = list(translations), list(references)
-    if len(translations) != len(references):
-        raise ValueError(
-            f"There are {len(translations)} translations but {len(references)} references; "
-            "give one reference for each translation."
-        )
-    if not translations:
-        raise ValueError("There is nothing to score: the list of translations is empty.")
-    for name, texts in (("translations", translations), ("references", references)):
-        for i, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise ValueError(f"{name}[{i}] must be a string, but is {text!r}.")
+    translations, references = _aligned(translations, references)
     # `force` only keeps sacreBLEU from warning of tokens that are wanted.
     bleu, chrf = BLEU(tokenize=tokenize, force=tokenize == "none"), CHRF()
     bleu_score = bleu.corpus_score(translations, [references]).score
@@ -69,6 +61,24 @@ def score_translations(translations, references, tokenize="13a") -> Scores:
 
 
 def exact_match(translations, references) -> float:
-    """The percentage of translations equal to their reference, character by character."""
-    pairs = list(zip(translations, references, strict=True))
+    """The percentage of translations equal to their reference, character by character.
+
+    Args:
+        translations, references: as in `score_translations`, and so are the errors.
+    """
+    pairs = list(zip(*_aligned(translations, references), strict=True))
     return 100.0 * sum(translation == reference for translation, reference in pairs) / len(pairs)
+
+
+def _aligned(translations, references):
+    """Both as lists of strings, if they can be scored."""
+    translations = check_texts("translations", translations)
+    references = check_texts("references", references)
+    if len(translations) != len(references):
+        raise ValueError(
+            f"There are {len(translations)} translations but {len(references)} references; "
+            "give one reference for each translation."
+        )
+    if not translations:
+        raise ValueError("There is nothing to score: the list of translations is empty.")
+    return translations, references

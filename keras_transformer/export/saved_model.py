@@ -3,10 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.checks import check_choice
 from keras_transformer.export.precision import PRECISIONS, serving_copy
 from keras_transformer.export.version_directory import write_version
 from keras_transformer.export.warmup import write_batching_parameters, write_warmup_requests
-from keras_transformer.layers.checks import check_choice
 from keras_transformer.layers.linear import column_blocks
 
 # Those that are warmed up: each takes `text` alone.

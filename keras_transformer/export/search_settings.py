@@ -2,10 +2,10 @@
 
 from typing import Any, NamedTuple
 
+from keras_transformer.checks import check_choice, check_count, check_positive_int
 from keras_transformer.decoding.beam_search import check_beam
 from keras_transformer.decoding.coverage_penalty import check_coverage_penalty
 from keras_transformer.decoding.length_penalty import check_length_penalty
-from keras_transformer.layers.checks import check_choice, check_positive_int
 
 SEARCHES = ("greedy", "beam", "sample")
 
@@ -40,9 +40,7 @@ def check_settings(settings: SearchSettings) -> SearchSettings:
     for name in ("max_source_length", "max_length", "batch_size", "num_streams"):
         check_positive_int(name, getattr(settings, name))
     for name in ("min_length", "no_repeat_ngram"):
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ValueError(f"{name} must be an integer of at least 0, but is {value!r}.")
+        check_count(name, getattr(settings, name))
     if settings.min_length > settings.max_length:
         raise ValueError(
             f"min_length must be at most max_length={settings.max_length}, but is "

@@ -1,7 +1,6 @@
 """Lists of strings on their way into a graph, and what has to fit for that."""
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 # A model's vocabulary may have so many ids more than its tokenizer, to be a multiple of 64 or 128.
@@ -11,17 +10,6 @@ VOCABULARY_PADDING = 128
 def as_tensor(texts):
     """A list of strings as a string tensor."""
     return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
-
-
-def check_texts(name: str, texts) -> list[str]:
-    """`texts` as a list, if all of them are strings; a TypeError that names them if not."""
-    if isinstance(texts, (str, bytes)):
-        raise TypeError(f"{name} must be a list of strings, but is one: {texts!r}; use [text].")
-    texts = list(texts.tolist() if isinstance(texts, np.ndarray) else texts)
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"{name}[{i}] must be a string, but is {text!r}.")
-    return texts
 
 
 def check_backend(what: str) -> None:

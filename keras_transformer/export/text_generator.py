@@ -4,12 +4,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_transformer.checks import check_texts
 from keras_transformer.evaluation.perplexity import TextPerplexity, text_perplexity
 from keras_transformer.export.generation_graph import GenerationGraph
 from keras_transformer.export.generation_signatures import generation_signatures
 from keras_transformer.export.saved_model import export_saved_model
 from keras_transformer.export.search_settings import SearchSettings, check_settings
-from keras_transformer.export.strings import as_tensor, check_fit, check_texts
+from keras_transformer.export.strings import as_tensor, check_fit
 
 # Texts of similar length whose tokens make one matrix.
 SCORED_AT_A_TIME = 64

@@ -4,11 +4,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_transformer.checks import check_texts
 from keras_transformer.export.ctranslate2 import export_ctranslate2
 from keras_transformer.export.saved_model import export_saved_model
 from keras_transformer.export.search_settings import SearchSettings, check_settings
 from keras_transformer.export.signatures import translation_signatures
-from keras_transformer.export.strings import as_tensor, check_fit, check_texts
+from keras_transformer.export.strings import as_tensor, check_fit
 from keras_transformer.export.translation_graph import TranslationGraph
 
 

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_rate
+from keras_transformer.checks import check_rate
 from keras_transformer.layers.extras import WithExtras, as_tuple
 from keras_transformer.layers.feed_forward import (
     FeedForward,

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_int, check_rate
+from keras_transformer.checks import check_positive_int, check_rate
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.linear import Linear
 

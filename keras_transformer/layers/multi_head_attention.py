@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_heads, check_rate
+from keras_transformer.checks import check_heads, check_rate
 from keras_transformer.layers.decoding_step import (
     merge_heads_of_step,
     split_heads_of_step,

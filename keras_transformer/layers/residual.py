@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_transformer.layers.checks import check_choice, check_rate
+from keras_transformer.checks import check_choice, check_rate
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.layer_norm import LayerNorm
 from keras_transformer.layers.rms_norm import RMSNorm

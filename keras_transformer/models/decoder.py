@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_int
+from keras_transformer.checks import check_positive_int
 from keras_transformer.layers.decoder_layer import DecoderLayer
 from keras_transformer.layers.extras import WithExtras, as_tuple
 from keras_transformer.layers.residual import NORMS

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_transformer.layers.checks import check_positive_int
+from keras_transformer.checks import check_positive_int
 from keras_transformer.layers.encoder_layer import EncoderLayer
 from keras_transformer.layers.extras import WithExtras, as_tuple
 from keras_transformer.layers.residual import NORMS

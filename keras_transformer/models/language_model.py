@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.checks import check_choice, check_positive_int
 from keras_transformer.data.special_tokens import END_ID, PAD_ID
-from keras_transformer.layers.checks import check_choice, check_positive_int
 from keras_transformer.layers.linear import product
 from keras_transformer.layers.masks import (
     causal_mask,

@@ -5,7 +5,7 @@ import time
 
 import keras
 
-from keras_transformer.layers.checks import check_choice
+from keras_transformer.checks import check_choice
 
 
 class TokensPerSecond(keras.callbacks.Callback):

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_transformer.layers.checks import check_positive_int
+from keras_transformer.checks import check_positive_int
 
 
 class DelayRDrop(keras.callbacks.Callback):

@@ -4,7 +4,7 @@ import contextlib
 
 import keras
 
-from keras_transformer.layers.checks import check_choice
+from keras_transformer.checks import check_choice
 
 STRATEGIES = ("none", "mirrored")
 

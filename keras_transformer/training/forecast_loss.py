@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_quantiles
+from keras_transformer.checks import check_quantiles
 
 
 def pinball_loss(targets, forecasts, quantiles):

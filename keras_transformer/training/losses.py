@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.checks import check_choice, check_rate
 from keras_transformer.data.special_tokens import PAD_ID
-from keras_transformer.layers.checks import check_choice, check_rate
 from keras_transformer.layers.masks import padding_mask
 from keras_transformer.training.distribution import replicas, sum_over_replicas
 

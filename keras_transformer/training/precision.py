@@ -5,7 +5,7 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.layers.checks import check_choice
+from keras_transformer.checks import check_choice
 
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 

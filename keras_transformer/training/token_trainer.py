@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_int
+from keras_transformer.checks import check_positive_int
 from keras_transformer.training.distribution import replicas, sum_over_replicas
 from keras_transformer.training.gradients import (
     accumulate,

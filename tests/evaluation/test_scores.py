@@ -40,11 +40,13 @@ def test_tokens_that_are_wanted_cause_no_warning(caplog):
         ([], [], "nothing to score"),
         (["a", 3], ["a", "b"], r"translations\[1\] must be a string, but is 3"),
         (["a"], [b"a"], r"references\[0\] must be a string, but is b'a'"),
+        ("abc", ["abd"], "translations must be a list of strings, but is one: 'abc'"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(translations, references, message):
-    with pytest.raises(ValueError, match=message):
-        score_translations(translations, references)
+    for score in (score_translations, exact_match):
+        with pytest.raises((ValueError, TypeError), match=message):
+            score(translations, references)
 
 
 @pytest.mark.parametrize("tokenize", ["13a", "none", "zh", "char"])

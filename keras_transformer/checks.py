@@ -1,16 +1,29 @@
-"""Checks of constructor arguments: one error that names the field, the value and the remedy."""
+"""Checks of arguments: one error that names the field, the value and the remedy."""
+
+
+def check_int(name: str, value, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, but is {value!r}.")
+    return value
 
 
 def check_positive_int(name: str, value) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, but is {value!r}.")
-    return value
+    return check_int(name, value, 1)
 
 
 def check_count(name: str, value) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} must be an integer of at least 0, but is {value!r}.")
-    return value
+    return check_int(name, value, 0)
+
+
+def check_texts(name: str, texts) -> list[str]:
+    """`texts` as a list, if all of them are strings; a TypeError that names them if not."""
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"{name} must be a list of strings, but is one: {texts!r}; use [text].")
+    texts = list(texts.tolist() if hasattr(texts, "tolist") else texts)  # of numpy or pandas
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"{name}[{i}] must be a string, but is {text!r}.")
+    return texts
 
 
 def check_rate(name: str, value) -> float:
