@@ -140,8 +140,8 @@ class Callbacks:
         )
 
     def _attention_monitor(self, texts, batches):
-        pairs = []
-        for i in batches.rows[batches.lengths <= LONGEST_ATTENTION][:NUM_ATTENTION_PICTURES]:
+        pairs, lengths = [], batches.plain.lengths[batches.rows]
+        for i in batches.rows[lengths <= LONGEST_ATTENTION][:NUM_ATTENTION_PICTURES]:
             pair = TokenBatches([texts.sources[i]], [texts.targets[i]], self.tokenizer)
             inputs, _ = next(pair.epoch(0))
             pairs.append(tuple(ids[:1] for ids in inputs))

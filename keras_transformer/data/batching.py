@@ -1,56 +1,15 @@
 """Sentence pairs to padded batches of few shapes, each of about the same number of tokens."""
 
 import itertools
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID
+from keras_transformer.checks import check_count, check_int, check_positive_int, check_texts
+from keras_transformer.data.special_tokens import END_ID, START_ID
+from keras_transformer.data.token_rows import TokenPairs, sample_rows, tokenize_rows
 
 ROWS_MULTIPLE = 8
-TOKENIZE_CHUNK = 10_000
-
-
-class TokenRows(NamedTuple):
-    """Token ids of many sentences: row i is `values[offsets[i]:offsets[i + 1]]`."""
-
-    values: np.ndarray
-    offsets: np.ndarray
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return np.diff(self.offsets)
-
-    def padded(self, rows, width: int) -> np.ndarray:
-        """Rows as one matrix (len(rows), width), padded with 0 at the end."""
-        if not len(self.values):
-            return np.full((len(rows), width), PAD_ID, "int32")
-        columns = np.arange(width)
-        starts, lengths = self.offsets[rows, None], self.lengths[rows, None]
-        indices = np.minimum(starts + columns, len(self.values) - 1)
-        return np.where(columns < lengths, self.values[indices], PAD_ID).astype("int32")
-
-
-def sample_rows(texts, tokenizer, rate, seed, plain, max_length) -> TokenRows:
-    """The ids of a list of strings by `Tokenizer.sample`; of a text too long, those of `plain`."""
-    sampled = tokenizer.sample(texts, rate, seed)
-    starts = plain.offsets
-    for i, ids in enumerate(sampled):
-        if len(ids) >= max_length:
-            sampled[i] = plain.values[starts[i] : starts[i + 1]]
-    offsets = np.cumsum([0, *map(len, sampled)])
-    return TokenRows(np.fromiter(itertools.chain.from_iterable(sampled), "int32"), offsets)
-
-
-def tokenize_rows(texts, tokenizer) -> TokenRows:
-    """The ids of a list of strings, without special tokens."""
-    values, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
-    for start in range(0, len(texts), TOKENIZE_CHUNK):
-        ragged = tokenizer.tokenize(texts[start : start + TOKENIZE_CHUNK])
-        values.append(ragged.values.numpy())
-        lengths.append(ragged.row_lengths().numpy())
-    return TokenRows(np.concatenate(values), np.cumsum(np.concatenate(lengths)))
 
 
 def bucket_widths(lengths, num_buckets: int) -> list[int]:
@@ -111,6 +70,7 @@ class TokenBatches:
 
     Raises:
         ValueError: if the sides differ in number, no pair is left, or a size is out of range.
+        TypeError: if a text is no string.
 
     Example:
         >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
@@ -133,36 +93,36 @@ class TokenBatches:
         seed=0,
         bpe_dropout=0.0,
     ):
+        sources, targets = check_texts("sources", sources), check_texts("targets", targets)
         if len(sources) != len(targets):
             raise ValueError(
                 f"sources and targets must be aligned, but there are {len(sources)} sources and "
                 f"{len(targets)} targets."
             )
-        for name, value, least in (
-            ("batch_tokens", batch_tokens, 1),
-            ("num_buckets", num_buckets, 1),
-            ("max_length", max_length, 2),
-        ):
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}.")
+        check_positive_int("batch_tokens", batch_tokens)
+        check_positive_int("num_buckets", num_buckets)
+        check_int("max_length", max_length, 2)
+        check_count("seed", seed)
         if not 0 <= bpe_dropout < 1:
             raise ValueError(f"bpe_dropout must be a number in [0, 1), but is {bpe_dropout!r}.")
         self.texts, self.tokenizer = (sources, targets), tokenizer
-        self.plain = [tokenize_rows(texts, tokenizer) for texts in self.texts]
+        self.plain = TokenPairs(*(tokenize_rows(texts, tokenizer) for texts in self.texts))
         self.max_length, self.bpe_dropout = max_length, bpe_dropout
         self.shuffle, self.seed = shuffle, seed
-        lengths = np.maximum(*(side.lengths for side in self.plain)) + 1
-        self.rows = np.flatnonzero(lengths <= max_length)
-        self.num_too_long = len(lengths) - len(self.rows)
+        self.rows = np.flatnonzero(self.plain.lengths <= max_length)
+        self.num_too_long = len(sources) - len(self.rows)
         if not len(self.rows):
             raise ValueError(
-                f"No sentence pair is left: all {len(lengths)} are longer than "
+                f"No sentence pair is left: all {len(sources)} are longer than "
                 f"max_length={max_length} tokens; raise max_length."
+                if sources
+                else "There are no sentence pairs: sources and targets are empty."
             )
-        self._tokenize(0, 0)
-        self.widths = bucket_widths(self.lengths, num_buckets)
+        pairs = self._pairs(0, 0)
+        self.num_target_tokens = self._count_target_tokens(pairs)
+        self.widths = bucket_widths(pairs.lengths[self.rows], num_buckets)
         if bpe_dropout:
-            self.widths[-1] = max(self.widths[-1], int(lengths[self.rows].max()))
+            self.widths[-1] = max(self.widths[-1], int(self.plain.lengths[self.rows].max()))
             self.max_length = self.widths[-1]
         # No batch needs more rows than there are pairs.
         most = -(-len(self.rows) // ROWS_MULTIPLE)
@@ -170,18 +130,19 @@ class TokenBatches:
             min(max(batch_tokens // width // ROWS_MULTIPLE, 1), most) * ROWS_MULTIPLE
             for width in self.widths
         ]
-        self.num_batches = len(self._plan(np.random.default_rng(seed)))
+        self.num_batches = len(self._plan(pairs, np.random.default_rng(seed)))
         if bpe_dropout:
             self.num_batches += 1 + self.num_batches // 50
 
     def epoch(self, index: int):
         """Yields `((source_ids, target_ids), labels)`, int32 arrays, for one epoch."""
         generator = np.random.default_rng((self.seed, index))
-        plan = self._plan_of_epoch(index, generator)
+        pairs, plan = self._pairs_and_plan(index, generator)
+        self.num_target_tokens = self._count_target_tokens(pairs)
         order = generator.permutation(len(plan)) if self.shuffle else range(len(plan))
         for i in order:
             width, height, rows = plan[i]
-            yield self._batch(rows, width, height)
+            yield _batch(pairs, rows, width, height)
 
     def dataset(self, first_epoch=0):
         """A `tf.data.Dataset` of one epoch; the next order each time its last batch is read.
@@ -195,11 +156,11 @@ class TokenBatches:
         ids = tf.TensorSpec((None, None), tf.int32)
         return epochs_dataset(self, ((ids, ids), ids), first_epoch)
 
-    def _plan_of_epoch(self, index, generator):
+    def _pairs_and_plan(self, index, generator):
         """A plan of `num_batches`, though BPE-dropout makes some epochs longer than others."""
         for attempt in itertools.count():
-            self._tokenize(index, attempt)
-            plan = self._plan(generator)
+            pairs = self._pairs(index, attempt)
+            plan = self._plan(pairs, generator)
             if len(plan) <= self.num_batches:
                 break
         while len(plan) < self.num_batches:
@@ -207,28 +168,31 @@ class TokenBatches:
             width, height, rows = plan[fullest]
             half = len(rows) // 2
             plan[fullest : fullest + 1] = (width, height, rows[:half]), (width, height, rows[half:])
-        return plan
+        return pairs, plan
 
-    def _tokenize(self, epoch, attempt):
-        """Sets the ids of an epoch, and what depends on them."""
-        self.sources, self.targets = self.plain
-        if self.bpe_dropout:
-            seeds = np.random.default_rng((self.seed, epoch, attempt)).integers(2**31, size=2)
-            self.sources, self.targets = (
+    def _pairs(self, epoch, attempt):
+        """The ids of an epoch."""
+        if not self.bpe_dropout:
+            return self.plain
+        seeds = np.random.default_rng((self.seed, epoch, attempt)).integers(2**31, size=2)
+        sides = zip(self.texts, seeds, self.plain, strict=True)
+        return TokenPairs(
+            *(
                 sample_rows(
                     texts, self.tokenizer, self.bpe_dropout, int(seed), plain, self.max_length
                 )
-                for texts, seed, plain in zip(self.texts, seeds, self.plain, strict=True)
+                for texts, seed, plain in sides
             )
-        lengths = np.maximum(self.sources.lengths, self.targets.lengths) + 1
-        self.lengths = lengths[self.rows]
-        self.num_target_tokens = int((self.targets.lengths[self.rows] + 1).sum())
+        )
 
-    def _plan(self, generator):
+    def _count_target_tokens(self, pairs):
+        return int((pairs.targets.lengths[self.rows] + 1).sum())
+
+    def _plan(self, pairs, generator):
         """The batches of one epoch, as (width, height, rows)."""
         rows = np.arange(len(self.rows))
         rows = generator.permutation(rows) if self.shuffle else rows
-        bucket = np.searchsorted(self.widths, self.lengths[rows])
+        bucket = np.searchsorted(self.widths, pairs.lengths[self.rows[rows]])
         plan, waiting = [], rows[:0]
         for i, (width, height) in enumerate(zip(self.widths, self.heights, strict=True)):
             waiting = np.concatenate([waiting, rows[bucket == i]])
@@ -242,19 +206,20 @@ class TokenBatches:
             waiting = waiting[full:]
         return plan
 
-    def _batch(self, rows, width, height):
-        empty = ((0, height - len(rows)), (0, 0))
-        source_ids = self.sources.padded(rows, width)
-        target_ids = self.targets.padded(rows, width)
-        source_ids[np.arange(len(rows)), self.sources.lengths[rows]] = END_ID
-        labels = target_ids.copy()
-        labels[np.arange(len(rows)), self.targets.lengths[rows]] = END_ID
-        start = np.full((len(rows), 1), START_ID, "int32")
-        target_ids = np.concatenate([start, target_ids[:, :-1]], axis=1)
-        source_ids, target_ids, labels = (
-            np.pad(ids, empty) for ids in (source_ids, target_ids, labels)
-        )
-        return (source_ids, target_ids), labels
+
+def _batch(pairs, rows, width, height):
+    """`((source_ids, target_ids), labels)` of these pairs, and empty rows up to `height`."""
+    empty = ((0, height - len(rows)), (0, 0))
+    source_ids, target_ids = (side.padded(rows, width) for side in pairs)
+    source_ids[np.arange(len(rows)), pairs.sources.lengths[rows]] = END_ID
+    labels = target_ids.copy()
+    labels[np.arange(len(rows)), pairs.targets.lengths[rows]] = END_ID
+    start = np.full((len(rows), 1), START_ID, "int32")
+    target_ids = np.concatenate([start, target_ids[:, :-1]], axis=1)
+    source_ids, target_ids, labels = (
+        np.pad(ids, empty) for ids in (source_ids, target_ids, labels)
+    )
+    return (source_ids, target_ids), labels
 
 
 def epochs_dataset(batches, signature, first_epoch):
@@ -273,4 +238,6 @@ def epochs_dataset(batches, signature, first_epoch):
     # An iterator that is dropped before its last batch, as one in `fit` is, would wait for the
     # thread that tunes it, which sleeps ever longer, up to a minute.
     options.autotune.enabled = False
-    return dataset.apply(cardinality).prefetch(4).with_options(options)
+    # Batches that are only made ahead must not reach the last, at which the epoch counts as read.
+    ahead = max(0, min(4, batches.num_batches - 2))
+    return dataset.apply(cardinality).prefetch(ahead).with_options(options)

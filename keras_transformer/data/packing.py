@@ -6,8 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.data.batching import epochs_dataset, tokenize_rows
+from keras_transformer.checks import check_count, check_positive_int, check_texts
+from keras_transformer.data.batching import epochs_dataset
 from keras_transformer.data.special_tokens import END_ID, PAD_ID
+from keras_transformer.data.token_rows import tokenize_rows
 
 
 class SplitTexts(NamedTuple):
@@ -32,6 +34,7 @@ def hold_out(texts, share=0.1) -> SplitTexts:
 
     Raises:
         ValueError: if the share is not between 0 and 1, or there are no two different texts.
+        TypeError: if a text is no string.
 
     Example:
         >>> hold_out(["a cat", "a dog", "a cat", "a bird"], share=0.3)
@@ -39,6 +42,7 @@ def hold_out(texts, share=0.1) -> SplitTexts:
     """
     if not 0 < share < 1:
         raise ValueError(f"share must be a number between 0 and 1, but is {share!r}.")
+    texts = check_texts("texts", texts)
     ranked = sorted(set(texts), key=lambda text: hashlib.sha256(text.encode()).digest())
     if len(ranked) < 2:
         raise ValueError(
@@ -75,6 +79,7 @@ class PackedBatches:
 
     Raises:
         ValueError: if there is no text, or a size is out of range.
+        TypeError: if a text is no string.
 
     Example:
         >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
@@ -85,10 +90,10 @@ class PackedBatches:
     """
 
     def __init__(self, texts, tokenizer, *, length=256, batch_size=32, shuffle=True, seed=0):
-        for name, value in (("length", length), ("batch_size", batch_size)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, but is {value!r}.")
-        self.rows = tokenize_rows(list(texts), tokenizer)
+        check_positive_int("length", length)
+        check_positive_int("batch_size", batch_size)
+        check_count("seed", seed)
+        self.rows = tokenize_rows(check_texts("texts", texts), tokenizer)
         if not len(self.rows.values):
             raise ValueError(
                 "texts must hold some text, but all are empty; give at least one word."

@@ -7,13 +7,15 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_transformer.checks import check_positive_int, check_texts
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
 
 # SentencePiece writes a space as U+2581 and cannot tell it from a typed one. A private character
 # escapes the typed one: it becomes ESCAPE + "b", and a typed ESCAPE becomes ESCAPE + "a".
 ESCAPE, SPACE_SYMBOL = "\ue000", "\u2581"
-LEARNT_CHARS = 1000
+# In learning, it leaves out texts of over 4,192 bytes, and those that hold a character of its own.
+LEARNT_CHARS, UNLEARNT = 1000, "\u2585"
 
 
 class Tokenizer(tf.Module):
@@ -63,11 +65,19 @@ class Tokenizer(tf.Module):
 
     @classmethod
     def train_on_texts(cls, texts, *, vocab_size: int = 8000) -> "Tokenizer":
-        """Learns one vocabulary from an iterable of strings; otherwise as `train`."""
-        writer = io.BytesIO()
+        """Learns one vocabulary from an iterable of strings; otherwise as `train`.
+
+        Raises:
+            ValueError: if `vocab_size` is too small.
+            TypeError: if a text is no string.
+        """
+        check_positive_int("vocab_size", vocab_size)
+        if isinstance(texts, (str, bytes)):
+            check_texts("texts", texts)
+        writer, failures = io.BytesIO(), []
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_pieces_to_learn_from(texts),
+                sentence_iterator=_keeping_failures(_parts_to_learn_from(texts), failures),
                 model_writer=writer,
                 model_type="bpe",
                 vocab_size=vocab_size,
@@ -83,10 +93,12 @@ class Tokenizer(tf.Module):
                 num_threads=1,
                 minloglevel=2,
             )
-        except (RuntimeError, OSError, TypeError) as error:
-            reason = str(error).rpartition("] ")[2].rstrip(". ")
+        except (RuntimeError, OSError) as error:
+            if failures:  # which SentencePiece has made a text of
+                raise failures[0] from None
+            reason = str(error).rpartition("] ")[2].rstrip(". ") or "there is no text"
             raise ValueError(
-                f"No vocabulary of vocab_size={vocab_size!r} could be learnt: {reason}. It must "
+                f"No vocabulary of vocab_size={vocab_size} could be learnt: {reason}. It must "
                 "hold 4 special tokens, 256 bytes and every frequent character, and there must be "
                 "some text; use a larger vocab_size or more text."
             ) from error
@@ -173,14 +185,25 @@ class Tokenizer(tf.Module):
         return [processor.id_to_piece(int(i)) for i in ids]
 
 
-def _pieces_to_learn_from(texts):
-    """The texts, long ones in parts, since SentencePiece leaves out those of over 4,192 bytes."""
-    for text in texts:
-        escaped = _escape(text)
-        for start in range(0, len(escaped), LEARNT_CHARS):
-            part = escaped[start : start + LEARNT_CHARS]
-            if part.strip():
-                yield part
+def _parts_to_learn_from(texts):
+    """The texts in parts of which SentencePiece leaves out none."""
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts[{i}] must be a string, but is {text!r}.")
+        for known in _escape(text).split(UNLEARNT):
+            for start in range(0, len(known), LEARNT_CHARS):
+                part = known[start : start + LEARNT_CHARS]
+                if part.strip():
+                    yield part
+
+
+def _keeping_failures(parts, failures):
+    """The parts; an exception that stops them is added to the list `failures`."""
+    try:
+        yield from parts
+    except Exception as error:
+        failures.append(error)
+        raise
 
 
 def _escape(text: str) -> str:

@@ -1,4 +1,5 @@
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_transformer.data.batching import TokenBatches, TokenRows, bucket_widths, tokenize_rows
+from keras_transformer.data.batching import TokenBatches, bucket_widths
 
 START, END = 2, 3
 FIXED = settings(derandomize=True, deadline=None, max_examples=100)
@@ -252,6 +253,27 @@ def test_reading_only_the_first_batches_uses_up_no_epoch():
     assert_equal_batches(dataset, batches.epoch(0))
 
 
+@pytest.mark.parametrize("count", [3, 5])
+def test_peeking_at_a_small_epoch_uses_it_up_neither(count, monkeypatch):
+    pairs = [((i,), (i,)) for i in range(10, 10 + 8 * count)]
+    batches = batches_of(pairs, batch_tokens=8)
+    assert batches.num_batches == count
+    generate, last_is_made = batches.epoch, threading.Event()
+
+    def epoch(index):
+        for i, batch in enumerate(generate(index), start=1):
+            if i == count:
+                last_is_made.set()
+            yield batch
+
+    monkeypatch.setattr(batches, "epoch", epoch)
+    dataset = batches.dataset()
+    iterator = iter(dataset)
+    next(iterator)
+    assert not last_is_made.wait(timeout=0.5)
+    assert_equal_batches(dataset, generate(0))
+
+
 def test_an_abandoned_epoch_leaves_no_tuning_thread_to_wait_for():
     dataset = batches_of(random_pairs(60), batch_tokens=120).dataset()
     assert dataset.options().autotune.enabled is False
@@ -262,31 +284,17 @@ def test_every_epoch_has_as_many_batches():
     assert {len(list(batches.epoch(i))) for i in range(4)} == {batches.num_batches}
 
 
-# Token rows
-
-
-def test_token_rows_are_read_across_chunks(monkeypatch):
-    monkeypatch.setattr("keras_transformer.data.batching.TOKENIZE_CHUNK", 2)
-    rows = tokenize_rows(["4 5", "", "6", "7 8 9", "4"], NumberTokenizer())
-    assert rows.lengths.tolist() == [2, 0, 1, 3, 1]
-    assert rows.padded([3, 0, 1, 4], 3).tolist() == [[7, 8, 9], [4, 5, 0], [0, 0, 0], [4, 0, 0]]
-
-
-def test_token_rows_of_nothing_are_padding():
-    rows = TokenRows(np.zeros(0, "int32"), np.zeros(3, "int64"))
-    assert rows.padded([0, 1], 2).tolist() == [[0, 0], [0, 0]]
-
-
 # Errors
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"batch_tokens": 0}, "batch_tokens must be an integer of at least 1, not 0"),
-        ({"num_buckets": 0}, "num_buckets must be an integer of at least 1, not 0"),
-        ({"max_length": 1}, "max_length must be an integer of at least 2, not 1"),
-        ({"batch_tokens": 64.0}, "batch_tokens must be an integer of at least 1, not 64.0"),
+        ({"batch_tokens": 0}, "batch_tokens must be an integer of at least 1, but is 0"),
+        ({"num_buckets": 0}, "num_buckets must be an integer of at least 1, but is 0"),
+        ({"max_length": 1}, "max_length must be an integer of at least 2, but is 1"),
+        ({"seed": -1}, "seed must be an integer of at least 0, but is -1"),
+        ({"batch_tokens": 64.0}, "batch_tokens must be an integer of at least 1, but is 64.0"),
     ],
 )
 def test_a_size_out_of_range_is_refused_by_name(wrong, message):
@@ -305,8 +313,21 @@ def test_pairs_that_are_all_too_long_are_refused():
 
 
 def test_no_pairs_at_all_are_refused():
-    with pytest.raises(ValueError, match="No sentence pair"):
+    with pytest.raises(ValueError, match="no sentence pairs: sources and targets are empty"):
         batches_of([])
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (("4 5", ["6"]), r"sources must be a list of strings, but is one: '4 5'; use \[text\]"),
+        ((["4"], [None]), r"targets\[0\] must be a string, but is None"),
+        ((["4", float("nan")], ["5", "6"]), r"sources\[1\] must be a string, but is nan"),
+    ],
+)
+def test_what_is_no_list_of_strings_is_refused(texts, message):
+    with pytest.raises(TypeError, match=message):
+        TokenBatches(*texts, NumberTokenizer())
 
 
 # BPE-dropout
@@ -330,6 +351,14 @@ def test_each_epoch_splits_the_same_sentences_anew(sampled, sentences, tokenizer
         rows = tf.ragged.constant([row[:-1] for row in labels], dtype=tf.int32)
         shown = {text.decode() for text in tokenizer.detokenize(rows).numpy()}
         assert shown == set(sentences[1])
+
+
+def test_epochs_that_are_read_side_by_side_are_those_read_alone(sampled):
+    alone = [list(sampled.epoch(i)) for i in range(2)]
+    first = sampled.epoch(0)
+    start = [next(first)]
+    assert_equal_batches(sampled.epoch(1), alone[1])
+    assert_equal_batches(start + list(first), alone[0])
 
 
 def test_every_epoch_keeps_to_the_shapes_of_the_first(sampled):

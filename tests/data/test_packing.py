@@ -100,6 +100,7 @@ def test_dataset_goes_on_to_the_next_epoch_with_static_shapes(tokenizer):
         (["", ""], {}, "texts must hold some text, but all are empty; give at least one word"),
         ([], {}, "texts must hold some text"),
         (["a"], {"length": 0}, "length must be an integer of at least 1, but is 0"),
+        (["a"], {"seed": -1}, "seed must be an integer of at least 0, but is -1"),
         (["a"], {"batch_size": 2.0}, "batch_size must be an integer of at least 1, but is 2.0"),
     ],
 )
@@ -145,3 +146,16 @@ def test_no_side_is_empty(share):
 def test_a_split_that_cannot_be_is_refused(texts, share, message):
     with pytest.raises(ValueError, match=message):
         hold_out(texts, share)
+
+
+def test_texts_that_come_one_by_one_are_split_like_a_list():
+    texts = ["a", "b", "a", "c", "d"]
+    assert hold_out(iter(texts)) == hold_out(texts)
+
+
+def test_what_is_no_list_of_strings_is_refused(tokenizer):
+    for take in (hold_out, lambda texts: PackedBatches(texts, tokenizer)):
+        with pytest.raises(TypeError, match=r"texts must be a list of strings, but is one: 'a b'"):
+            take("a b")
+        with pytest.raises(TypeError, match=r"texts\[1\] must be a string, but is None"):
+            take(["a", None])

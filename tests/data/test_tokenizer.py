@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keras_transformer import Tokenizer
+from keras_transformer.data.corpus import CorpusError
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
 
 SENTENCES = [
@@ -176,15 +177,29 @@ def test_the_vocabulary_has_the_size_asked_for_or_less_on_little_text(tokenizer)
 # Errors
 
 
-@pytest.mark.parametrize("vocab_size", [0, 10, 262, -1])
+@pytest.mark.parametrize("vocab_size", [1, 10, 262])
 def test_a_vocabulary_that_is_too_small_is_refused(vocab_size):
     with pytest.raises(ValueError, match=f"vocab_size={vocab_size!r}.*use a larger vocab_size"):
         Tokenizer.train_on_texts(SENTENCES, vocab_size=vocab_size)
 
 
+@pytest.mark.parametrize("vocab_size", [0, -1, 300.0, "300", True])
+def test_a_size_that_is_none_is_refused(vocab_size):
+    message = f"vocab_size must be an integer of at least 1, but is {vocab_size!r}"
+    with pytest.raises(ValueError, match=message):
+        Tokenizer.train_on_texts(SENTENCES, vocab_size=vocab_size)
+
+
+def test_what_is_no_list_of_strings_is_refused():
+    with pytest.raises(TypeError, match="texts must be a list of strings, but is one: 'a dog'"):
+        Tokenizer.train_on_texts("a dog", vocab_size=300)
+    with pytest.raises(TypeError, match=r"texts\[1\] must be a string, but is None"):
+        Tokenizer.train_on_texts(iter(["a dog", None]), vocab_size=300)
+
+
 @pytest.mark.parametrize("texts", [[], ["", "  ", "\n"]])
 def test_no_text_is_refused(texts):
-    with pytest.raises(ValueError, match="there must be some text"):
+    with pytest.raises(ValueError, match="could be learnt: there is no text.*must be some text"):
         Tokenizer.train_on_texts(texts, vocab_size=300)
 
 
@@ -206,8 +221,11 @@ def test_a_model_of_other_special_ids_is_refused():
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match="missing.en"):
-        Tokenizer.train(tmp_path / "missing.en", vocab_size=300)
+    there = tmp_path / "there.en"
+    there.write_text("a dog runs\n")
+    for files in (tmp_path / "missing.en", [there, tmp_path / "missing.en"]):
+        with pytest.raises(CorpusError, match="missing.en: cannot be read.*check the path"):
+            Tokenizer.train(files, vocab_size=300)
     with pytest.raises(FileNotFoundError, match="missing.model"):
         Tokenizer.load(tmp_path / "missing.model")
 
@@ -233,6 +251,13 @@ def test_splits_differ_between_seeds_and_texts_are_split_finer_the_higher_the_ra
     low, high = (sum(map(len, tokenizer.sample(texts, rate, 1))) for rate in (0.1, 0.6))
     assert sum(map(len, plain)) < low < high
     assert tokenizer.sample(texts, 0.0, 1) == plain
+
+
+def test_texts_with_a_character_that_sentencepiece_reserves_are_learnt_from():
+    plain = Tokenizer.train_on_texts(["the elephant sleeps"] * 50, vocab_size=400)
+    reserved = Tokenizer.train_on_texts(["\u2585the elephant sleeps\u2585"] * 50, vocab_size=400)
+    assert len(reserved.tokenize(["elephant"])[0]) == len(plain.tokenize(["elephant"])[0]) < 4
+    assert round_trip(reserved, ["\u2585 elephant"]) == ["\u2585 elephant"]
 
 
 def test_a_long_text_is_learnt_like_its_sentences():

@@ -1,0 +1,63 @@
+"""Token ids of many texts, one after another in a single array."""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_transformer.data.special_tokens import PAD_ID
+
+TOKENIZE_CHUNK = 10_000
+
+
+class TokenRows(NamedTuple):
+    """Token ids of many sentences: row i is `values[offsets[i]:offsets[i + 1]]`."""
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def padded(self, rows, width: int) -> np.ndarray:
+        """Rows as one matrix (len(rows), width), padded with 0 at the end."""
+        if not len(self.values):
+            return np.full((len(rows), width), PAD_ID, "int32")
+        columns = np.arange(width)
+        starts, lengths = self.offsets[rows, None], self.lengths[rows, None]
+        indices = np.minimum(starts + columns, len(self.values) - 1)
+        return np.where(columns < lengths, self.values[indices], PAD_ID).astype("int32")
+
+
+class TokenPairs(NamedTuple):
+    """The ids of both sides of some sentence pairs."""
+
+    sources: TokenRows
+    targets: TokenRows
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The tokens of the longer side of each pair, with the end token."""
+        return np.maximum(self.sources.lengths, self.targets.lengths) + 1
+
+
+def sample_rows(texts, tokenizer, rate, seed, plain, max_length) -> TokenRows:
+    """The ids of a list of strings by `Tokenizer.sample`; of a text too long, those of `plain`."""
+    sampled = tokenizer.sample(texts, rate, seed)
+    starts = plain.offsets
+    for i, ids in enumerate(sampled):
+        if len(ids) >= max_length:
+            sampled[i] = plain.values[starts[i] : starts[i + 1]]
+    offsets = np.cumsum([0, *map(len, sampled)])
+    return TokenRows(np.fromiter(itertools.chain.from_iterable(sampled), "int32"), offsets)
+
+
+def tokenize_rows(texts, tokenizer) -> TokenRows:
+    """The ids of a list of strings, without special tokens."""
+    values, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
+    for start in range(0, len(texts), TOKENIZE_CHUNK):
+        ragged = tokenizer.tokenize(texts[start : start + TOKENIZE_CHUNK])
+        values.append(ragged.values.numpy())
+        lengths.append(ragged.row_lengths().numpy())
+    return TokenRows(np.concatenate(values), np.cumsum(np.concatenate(lengths)))
