@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_transformer.checks import check_count, check_positive_int
+
 
 class ForecastWindows(NamedTuple):
     """What `Forecaster.fit` takes: N windows of one or several series.
@@ -24,7 +26,9 @@ def windows_at(series, origins, *, history_length, horizon, covariates=None) -> 
     Where the series begins within a window, or lacks a step, the mask is False.
 
     Args:
-        series: numbers (T, F) or (T,), NaN where missing; a step that lacks a feature is not known.
+        series: numbers (T, F) or (T,), NaN or infinite where missing; a step that lacks a feature
+            is not known. Windows are float32: changes below a ten-millionth of a series' level are
+            lost, so subtract a constant from one that varies so little.
         origins: integers in [0, T - horizon]: the step that each forecast begins with.
         history_length: the steps of a window.
         horizon: the steps of a target.
@@ -34,7 +38,8 @@ def windows_at(series, origins, *, history_length, horizon, covariates=None) -> 
         `ForecastWindows`, in the order of `origins`; a missing target is NaN.
 
     Raises:
-        ValueError: if an origin leaves no room for the horizon, or the covariates do not fit.
+        ValueError: if a size is out of range, an origin is no integer or leaves no room for the
+            horizon, or the covariates do not fit.
 
     Example:
         >>> windows = windows_at(np.arange(6), [2, 4], history_length=3, horizon=2)
@@ -45,8 +50,14 @@ def windows_at(series, origins, *, history_length, horizon, covariates=None) -> 
         array([[2., 3.],
                [4., 5.]], dtype=float32)
     """
+    check_positive_int("history_length", history_length)
+    check_positive_int("horizon", horizon)
     series = _columns("series", series)
-    origins = np.asarray(origins, "int64").reshape(-1)
+    series = np.where(np.isfinite(series), series, np.nan)
+    origins = np.asarray(origins).reshape(-1)
+    if len(origins) and origins.dtype.kind not in "iu":
+        raise ValueError(f"origins must be integers, the numbers of steps, but are {origins}.")
+    origins = origins.astype("int64")
     if len(origins) and not 0 <= origins.min() <= origins.max() <= len(series) - horizon:
         raise ValueError(
             f"origins must be in [0, {len(series) - horizon}], {horizon} steps before the end of "
@@ -61,10 +72,11 @@ def windows_at(series, origins, *, history_length, horizon, covariates=None) -> 
     inputs = {"history": history[rows].astype("float32"), "padding_mask": mask[rows]}
     if covariates is not None:
         covariates = _columns("covariates", covariates)
-        if len(covariates) != len(series) or np.isnan(covariates).any():
+        gaps = ~np.isfinite(covariates)
+        if len(covariates) != len(series) or gaps.any():
             raise ValueError(
                 f"covariates must be known at each of the {len(series)} steps of the series, but "
-                f"have the shape {covariates.shape} and {np.isnan(covariates).sum()} gaps."
+                f"have the shape {covariates.shape} and {gaps.sum()} gaps."
             )
         rows = origins[:, None] + np.arange(history_length + horizon)
         inputs["covariates"] = np.pad(covariates, lead)[rows].astype("float32")
@@ -78,7 +90,8 @@ def rolling_windows(
     """Every window of one or several series, for `fit`.
 
     Args:
-        series: numbers (T, F) or (T,), or a list of such series, which may differ in length.
+        series: an array (T, F) or (T,), or a list of such series, which may differ in length; a
+            list of lists of numbers is a list of series (T,).
         history_length: the steps of a window.
         horizon: the steps of a target.
         covariates: numbers (T, C) or (T,), or a list of one for each series.
@@ -99,25 +112,29 @@ def rolling_windows(
     """
     several = isinstance(series, (list, tuple)) and len(series) > 0 and np.ndim(series[0]) > 0
     all_series = series if several else [series]
-    all_covariates = covariates if several else [covariates]
-    if all_covariates is None:
+    if covariates is None:
         all_covariates = [None] * len(all_series)
-    if len(all_covariates) != len(all_series):
-        raise ValueError(
-            f"There are {len(all_series)} series, but covariates for {len(all_covariates)}; give a "
-            "list of one for each."
-        )
+    else:
+        all_covariates = covariates if several else [covariates]
+        given = sum(one is not None for one in all_covariates)
+        if not given == len(all_covariates) == len(all_series):
+            raise ValueError(
+                f"There are {len(all_series)} series, but covariates for {given}; give a list of "
+                "one for each."
+            )
+    check_positive_int("stride", stride)
+    if min_history is not None:
+        check_count("min_history", min_history)
     first = history_length if min_history is None else min_history
     parts = []
     for one, known in zip(all_series, all_covariates, strict=True):
         origins = range(first, len(one) - horizon + 1, stride)
         sizes = {"history_length": history_length, "horizon": horizon}
         parts.append(windows_at(one, origins, **sizes, covariates=known))
-    if len({part.targets.shape[2] for part in parts}) > 1:
-        raise ValueError(
-            "All series must have the same features, but have "
-            f"{[part.targets.shape[2] for part in parts]} columns."
-        )
+    for name, what in (("history", "features"), ("covariates", "covariates")):
+        columns = [part.inputs[name].shape[2] for part in parts if name in part.inputs]
+        if len(set(columns)) > 1:
+            raise ValueError(f"All series must have the same {what}, but have {columns} columns.")
     windows = ForecastWindows(
         {name: np.concatenate([p.inputs[name] for p in parts]) for name in parts[0].inputs},
         np.concatenate([part.targets for part in parts]),
@@ -149,16 +166,18 @@ def rolling_origins(length, horizon, *, first, stride=1) -> np.ndarray:
         Integers from `first` to at most `length - horizon`.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is none, or an argument is no integer in its range.
 
     Example:
         >>> rolling_origins(10, horizon=3, first=4)
         array([4, 5, 6, 7])
     """
-    if not 0 < first <= length - horizon:
+    check_positive_int("horizon", horizon)
+    check_positive_int("stride", stride)
+    if not isinstance(first, (int, np.integer)) or not 0 < first <= length - horizon:
         raise ValueError(
-            f"first must be in [1, {length - horizon}], {horizon} steps before the end of a series "
-            f"of {length} or earlier, but is {first!r}."
+            f"first must be an integer in [1, {length - horizon}], {horizon} steps before the end "
+            f"of a series of {length} or earlier, but is {first!r}."
         )
     return np.arange(first, length - horizon + 1, stride)
 

@@ -2,20 +2,23 @@
 
 import numpy as np
 
+from keras_transformer.checks import check_quantiles
+
 
 def naive_error(history, period: int = 1) -> float:
     """The mean of `|y_t - y_(t - m)|` over a history: what repeating the last period errs.
 
     Args:
-        history: numbers (T,), NaN where missing; the part of the series that models were fitted
-            on, the same for all that are compared.
+        history: numbers (T,), NaN or infinite where missing; the part of the series that models
+            were fitted on, the same for all that are compared.
         period: m, the steps of a season, 1 for none.
 
     Returns:
         A positive number.
 
     Raises:
-        ValueError: if the history is no vector, not longer than a period, or repeats it exactly.
+        ValueError: if the history is no vector, not longer than a period, or repeats it exactly,
+            or no two known steps are a period apart.
 
     Example:
         >>> naive_error([1.0, 2.0, 4.0, 5.0], period=2)
@@ -27,8 +30,14 @@ def naive_error(history, period: int = 1) -> float:
             f"history must be a vector of more than period={period!r} numbers (and period at "
             f"least 1), but has the shape {history.shape}."
         )
+    history = np.where(np.isfinite(history), history, np.nan)
     errors = np.abs(history[period:] - history[:-period])
-    error = float(np.mean(errors[~np.isnan(errors)])) if not np.isnan(errors).all() else 0.0
+    errors = errors[~np.isnan(errors)]
+    if not len(errors):
+        raise ValueError(
+            f"history must have two known steps that are period={period} apart, but it has none."
+        )
+    error = float(np.mean(errors))
     if not error > 0:
         raise ValueError(
             f"A history that repeats itself every {period} steps gives errors no unit; score "
@@ -80,13 +89,13 @@ def scaled_pinball(targets, forecasts, quantiles, history, period: int = 1) -> f
         A number of at least 0.
 
     Raises:
-        ValueError: if the shapes do not fit, or `naive_error` has no unit.
+        ValueError: if the shapes do not fit, a level is out of range, or `naive_error` has no unit.
 
     Example:
         >>> scaled_pinball([6.0], [[3.0, 9.0]], (0.25, 0.75), [1.0, 2.0, 4.0, 5.0], period=2)
         0.25
     """
-    levels = np.asarray(quantiles, "float64")
+    levels = np.asarray(check_quantiles(quantiles))  # (Q,)
     targets = np.asarray(targets, "float64")[..., None]
     targets, forecasts = _same_shape(np.repeat(targets, len(levels), -1), forecasts)
     errors = targets - forecasts  # (..., Q)

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_transformer.checks import check_positive_int, check_quantiles
+
 
 def seasonal_naive(history, horizon: int, period: int = 1, quantiles=()) -> np.ndarray:
     """Repeats the last season; quantiles are those of the errors that this made in the history.
@@ -19,24 +21,28 @@ def seasonal_naive(history, horizon: int, period: int = 1, quantiles=()) -> np.n
         Array (horizon, 1 + Q), float64: the forecast, then the quantiles.
 
     Raises:
-        ValueError: if the history has gaps, or is no longer than the seasons between a step and
-            what it repeats.
+        ValueError: if a size or a level is out of range, the history has gaps, or is no longer
+            than a season or, for quantiles, the seasons between a step and what it repeats.
 
     Example:
         >>> seasonal_naive([1.0, 5.0, 2.0, 7.0], horizon=3, period=2)[:, 0]
         array([2., 7., 2.])
     """
+    check_positive_int("horizon", horizon)
+    check_positive_int("period", period)
+    quantiles = check_quantiles(quantiles)
     history = np.asarray(history, "float64")
-    seasons = -(-horizon // period)
-    if history.ndim != 1 or len(history) <= (seasons if quantiles else 1) * period:
+    seasons = -(-horizon // period) if quantiles else 1
+    if history.ndim != 1 or len(history) <= seasons * period:
         raise ValueError(
             f"history must be a vector of more than {seasons} seasons of {period} steps for a "
             f"horizon of {horizon}, but has the shape {history.shape}."
         )
-    if np.isnan(history).any():
+    gaps = ~np.isfinite(history)
+    if gaps.any():
         raise ValueError(
-            f"history has {np.isnan(history).sum()} gaps of which nothing can be repeated; "
-            "interpolate them first."
+            f"history has {gaps.sum()} gaps of which nothing can be repeated; interpolate them "
+            "first."
         )
     forecast = history[len(history) - period + np.arange(horizon) % period]  # (horizon,)
     rows = []

@@ -71,6 +71,21 @@ def test_missing_steps_are_masked_and_missing_targets_left_out():
     assert not windows_at(both, [7], **SIZES).inputs["padding_mask"][0, 2]
 
 
+def test_infinite_steps_are_missing_steps():
+    series = np.arange(20.0)
+    missing, infinite = series.copy(), series.copy()
+    missing[[3, 12]], infinite[[3, 12]] = np.nan, (np.inf, -np.inf)
+    for make in (rolling_windows, lambda x, **sizes: windows_at(x, [5, 9, 11], **sizes)):
+        expected, windows = make(missing, **SIZES), make(infinite, **SIZES)
+        np.testing.assert_equal(windows.inputs, expected.inputs)
+        np.testing.assert_equal(windows.targets, expected.targets)
+
+
+def test_a_list_of_lists_is_a_list_of_series():
+    windows = rolling_windows([[1.0] * 8, [2.0] * 9], **SIZES)
+    assert windows.targets[:, 0, 0].tolist() == [1, 1, 2, 2, 2]
+
+
 def test_covariates_cover_history_and_horizon():
     month = np.arange(20.0) % 12
     windows = windows_at(np.arange(20.0), [2, 9], **SIZES, covariates=month)
@@ -101,8 +116,8 @@ def test_rolling_origins_leave_room_for_the_horizon():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: rolling_origins(10, 3, first=8), r"first must be in \[1, 7\].*but is 8"),
-        (lambda: rolling_origins(10, 3, first=0), r"first must be in \[1, 7\].*but is 0"),
+        (lambda: rolling_origins(10, 3, first=8), r"an integer in \[1, 7\].*but is 8"),
+        (lambda: rolling_origins(10, 3, first=0), r"an integer in \[1, 7\].*but is 0"),
         (lambda: windows_at(np.zeros(10), [8], **SIZES), r"origins must be in \[0, 7\].*8 to 8"),
         (lambda: windows_at(np.zeros(10), [-1], **SIZES), r"origins must be in \[0, 7\].*-1 to"),
         (lambda: windows_at(np.zeros((9, 1, 1)), [4], **SIZES), r"series must be .*\(9, 1, 1\)"),
@@ -119,6 +134,37 @@ def test_rolling_origins_leave_room_for_the_horizon():
             lambda: rolling_windows([np.zeros(9)] * 2, **SIZES, covariates=[np.zeros(9)]),
             "2 series, but covariates for 1",
         ),
+        *(
+            (
+                lambda given=given: rolling_windows([np.zeros(9)] * 2, **SIZES, covariates=given),
+                "2 series, but covariates for 1",
+            )
+            for given in ([None, np.zeros(9)], [np.zeros(9), None])
+        ),
+        (
+            lambda: rolling_windows(
+                [np.zeros(9)] * 2, **SIZES, covariates=[np.zeros(9), np.zeros((9, 2))]
+            ),
+            r"same covariates, but have \[1, 2\] columns",
+        ),
+        (
+            lambda: windows_at(np.zeros(9), [4], **SIZES, covariates=np.full(9, np.inf)),
+            "9 gaps",
+        ),
+        (lambda: windows_at(np.zeros(9), [3.7], **SIZES), r"origins must be integers.*3\.7"),
+        (lambda: rolling_windows(np.zeros(9), **SIZES, stride=0), "stride must be an integer of"),
+        (lambda: rolling_windows(np.zeros(9), **SIZES, min_history=-1), "min_history must be an"),
+        (
+            lambda: rolling_windows(np.zeros(9), history_length=4, horizon=0),
+            "horizon must be an integer of at least 1, but is 0",
+        ),
+        (
+            lambda: rolling_windows(np.zeros(9), history_length=0, horizon=3),
+            "history_length must be an integer of at least 1, but is 0",
+        ),
+        (lambda: rolling_origins(10, 3, first=4, stride=0), "stride must be an integer of at"),
+        (lambda: rolling_origins(10, 0, first=4), "horizon must be an integer of at least 1"),
+        (lambda: rolling_origins(10, 3, first=4.5), r"an integer in \[1, 7\].*but is 4\.5"),
         (lambda: rolling_windows([], **SIZES), "4 steps before it and 3 known ones"),
         (
             lambda: rolling_windows([np.zeros(9), np.zeros((9, 2))], **SIZES),

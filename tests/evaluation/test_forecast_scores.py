@@ -20,6 +20,16 @@ def test_naive_error_is_the_mean_error_of_repeating_a_season():
     assert naive_error([2.0, np.nan, 3.0, 9.0, 6.0, 10.0], period=2) == (1 + 3 + 1) / 3
 
 
+def test_infinite_steps_of_a_history_are_missing_steps():
+    assert naive_error([1.0, 2.0, np.inf, 5.0, 8.0]) == naive_error([1.0, 2.0, np.nan, 5.0, 8.0])
+
+
+def test_levels_may_be_an_array():
+    levels = np.array([0.1, 0.9])
+    expected = seasonal_naive(HISTORY, 2, 1, (0.1, 0.9))
+    np.testing.assert_array_equal(seasonal_naive(HISTORY, 2, 1, levels), expected)
+
+
 def test_mase_is_the_mean_error_in_that_unit():
     assert mase([8.0, 11.0], [6.0, 12.0], HISTORY, period=2) == pytest.approx(1.5 / (7 / 4))
     targets, forecasts = np.array([[1.0, 2.0], [3.0, 4.0]]), np.zeros((2, 2))
@@ -85,6 +95,13 @@ def test_seasonal_naive_quantiles_are_those_of_its_errors_so_many_seasons_ahead(
         (lambda: mase([1.0, np.nan], [1.0, 2.0], HISTORY), "1 targets and 0 forecasts are NaN"),
         (lambda: seasonal_naive([1.0, 2.0], 3, 2, (0.5,)), "more than 2 seasons of 2 steps"),
         (lambda: seasonal_naive([1.0, np.nan, 3.0], 2, 2), "history has 1 gaps"),
+        (lambda: seasonal_naive([1.0, 2.0, np.inf], 2, 2), "history has 1 gaps"),
+        (lambda: seasonal_naive([1.0], 12), "more than 1 seasons of 1 steps"),
+        (lambda: seasonal_naive(HISTORY, 2, 0), "period must be an integer of at least 1"),
+        (lambda: seasonal_naive(HISTORY, 0), "horizon must be an integer of at least 1"),
+        (lambda: seasonal_naive(HISTORY, 1, 1, (10, 90)), r"rising numbers in \(0, 1\)"),
+        (lambda: scaled_pinball([6.0], [[3.0, 9.0]], (2.5, 97.5), HISTORY), "rising numbers"),
+        (lambda: naive_error([1.0, np.nan, 2.0, np.nan]), "known steps that are period=1 apart"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(call, message):
