@@ -1,5 +1,7 @@
 """What a `Forecaster` can be given: errors that name the input, its shape and the right one."""
 
+import keras
+
 NAMES = ("history", "padding_mask", "covariates")
 
 
@@ -50,4 +52,19 @@ def check_targets(targets, horizon: int, num_features: int) -> None:
         raise ValueError(
             f"targets must have the shape (B, {horizon}, {num_features}), a value for each step of "
             f"the horizon and each feature, but have {shape}."
+        )
+
+
+def check_loss(loss, quantiles) -> None:
+    """A loss of Keras would spread the targets over mean and quantiles in silence.
+
+    Raises:
+        ValueError: for a forecast with quantiles and a loss of Keras.
+    """
+    of_keras = vars(keras.losses).values()
+    if quantiles and (isinstance(loss, str) or loss in of_keras or type(loss) in of_keras):
+        raise ValueError(
+            f"loss={loss!r} compares a target with one number, but the forecast is a mean and "
+            f"{len(quantiles)} quantiles; use ForecastLoss(quantiles={quantiles}), or make the "
+            "Forecaster with quantiles=()."
         )

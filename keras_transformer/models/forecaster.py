@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_count, check_positive_int, check_quantiles
+from keras_transformer.checks import check_count, check_positive_int, check_quantiles
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.history_window import real_length, steps_around
 from keras_transformer.layers.instance_normalization import (
@@ -14,7 +14,7 @@ from keras_transformer.layers.instance_normalization import (
 from keras_transformer.layers.linear import Linear
 from keras_transformer.layers.positional_embedding import sinusoidal_positions
 from keras_transformer.models.encoder import Encoder
-from keras_transformer.models.forecast_inputs import check_inputs, check_targets
+from keras_transformer.models.forecast_inputs import check_inputs, check_loss, check_targets
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -32,7 +32,8 @@ class Forecaster(keras.Model):
     Inside the model each window has level 0 and scale 1 (Kim et al., 2022, reversible instance
     normalization), so `f(a x + b) = a f(x) + b` for a > 0, and a history of one repeated value is
     its own forecast. The loss that `fit` minimizes is in the same units: whether a series counts
-    sunspots or millions does not matter. Weights exist from the start, so no `build` is needed.
+    sunspots or millions does not matter. Metrics compare targets and means in the units of the
+    series. Weights exist from the start, so no `build` is needed.
 
     Args:
         history_length: L, the steps that are read; of a longer history the last ones, a shorter
@@ -161,8 +162,9 @@ class Forecaster(keras.Model):
             self.dropout_layer(x, training=training), padding_mask=token_mask, training=training
         )  # (B, N + M, D)
         forecast = self.outputs_of_horizon(x) + self.linear_forecast(history)
-        mean, quantiles = forecast[..., :1], ops.sort(forecast[..., 1:], axis=-1)
-        forecast = ops.concatenate([mean, quantiles], axis=-1)  # (B, horizon, F, 1 + Q)
+        if self.quantiles:
+            mean, quantiles = forecast[..., :1], ops.sort(forecast[..., 1:], axis=-1)
+            forecast = ops.concatenate([mean, quantiles], axis=-1)  # (B, horizon, F, 1 + Q)
         return denormalize(forecast, level[..., None], scale[..., None])
 
     def window(self, inputs):
@@ -176,6 +178,7 @@ class Forecaster(keras.Model):
             (B, L + horizon, C).
         """
         inputs = inputs if isinstance(inputs, dict) else {"history": inputs}
+        inputs = {name: value for name, value in inputs.items() if value is not None}
         check_inputs(inputs, self.num_features, self.num_covariates, self.horizon)
         history = ops.cast(inputs["history"], "float32")
         mask = ops.all(ops.isfinite(history), axis=-1)  # (B, T)
@@ -229,6 +232,7 @@ class Forecaster(keras.Model):
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The compiled loss of targets and forecasts in units of their window's scale."""
+        check_loss(self.loss, self.quantiles)
         history, padding_mask, _ = self.window(x)
         _, scale = window_statistics(history, padding_mask)  # (B, 1, F)
         y = ops.cast(y, "float32")
@@ -236,6 +240,10 @@ class Forecaster(keras.Model):
         y = ops.divide_no_nan(y, scale)
         y_pred = ops.divide_no_nan(y_pred, scale[..., None])
         return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """The compiled metrics of targets and means, in the units of the series."""
+        return super().compute_metrics(x, y, y_pred[..., 0], sample_weight)
 
     def compute_output_shape(self, input_shape):
         shape = input_shape["history"] if isinstance(input_shape, dict) else input_shape

@@ -310,6 +310,30 @@ def test_the_loss_is_in_units_of_the_window(series, random):
     assert model.test_on_batch(inputs, targets) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("quantiles", [(), (0.5,)])
+def test_metrics_compare_means_and_targets_in_the_units_of_the_series(series, random, quantiles):
+    inputs, targets = series(9), random(4, 5, 2)
+    model = Forecaster(**{**SMALL, "quantiles": quantiles})
+    model.compile("sgd", ForecastLoss(quantiles), metrics=["mae"], run_eagerly=True)
+    expected = np.abs(targets - as_array(model(inputs))[..., 0]).mean()
+    logs = model.test_on_batch(inputs, targets, return_dict=True)
+    assert logs["mae"] == pytest.approx(expected, rel=1e-5)
+    model.train_on_batch(inputs, targets)
+    assert model.test_on_batch(inputs, targets, return_dict=True)["loss"] < logs["loss"]
+
+
+@pytest.mark.parametrize("loss", ["mse", keras.losses.mean_squared_error, keras.losses.Huber()])
+def test_a_loss_of_keras_is_refused_where_there_are_quantiles(series, random, loss):
+    inputs, targets = series(9), random(4, 5, 2)
+    model = Forecaster(**SMALL)
+    model.compile("sgd", loss, run_eagerly=True)
+    with pytest.raises(ValueError, match="compares a target with one number.*use ForecastLoss"):
+        model.train_on_batch(inputs, targets)
+    model = Forecaster(**{**SMALL, "quantiles": ()})
+    model.compile("sgd", loss, run_eagerly=True)
+    assert np.isfinite(model.train_on_batch(inputs, targets))
+
+
 def test_a_window_without_scale_does_not_count(series, random):
     model = Forecaster(**SMALL)
     model.compile("sgd", ForecastLoss(model.quantiles), run_eagerly=True)
