@@ -29,20 +29,30 @@ parser.add_argument("--vocab-size", type=int, default=1000)
 parser.add_argument("--epochs", type=int, default=5)
 parser.add_argument("--out", default="runs/example")
 options = parser.parse_args()
+if (options.source is None) != (options.target is None):
+    parser.error("--source and --target go together: give both, or neither for generated pairs")
 
-# Text: aligned sentences, the last hundred kept for validation.
+# Text: aligned sentences, the last hundred of them, or a tenth, kept for validation.
 if options.source:
     sources, targets, skipped = read_files(options.source, options.target)
     print(f"{len(sources)} pairs, skipped: {skipped}")
 else:
     sources, targets = map(list, zip(*synthetic_pairs(options.num_pairs), strict=True))
 
+held_out = min(100, len(sources) // 10)
+if not held_out:
+    parser.error(
+        f"at least 10 pairs are needed, to train on and to validate; there are {len(sources)}"
+    )
+
 # Subwords: one vocabulary for both languages, so that all embeddings can be one matrix.
-tokenizer = Tokenizer.train_on_texts(sources[:-100] + targets[:-100], vocab_size=options.vocab_size)
+texts = sources[:-held_out], targets[:-held_out]
+tokenizer = Tokenizer.train_on_texts(texts[0] + texts[1], vocab_size=options.vocab_size)
 
 # Batches: sentences of similar length, about 2,048 target tokens each.
-train = TokenBatches(sources[:-100], targets[:-100], tokenizer, batch_tokens=2048)
-valid = TokenBatches(sources[-100:], targets[-100:], tokenizer, batch_tokens=2048, shuffle=False)
+valid_texts = sources[-held_out:], targets[-held_out:]
+train = TokenBatches(*texts, tokenizer, batch_tokens=2048)
+valid = TokenBatches(*valid_texts, tokenizer, batch_tokens=2048, shuffle=False)
 
 # The model and the paper's training: Adam, its schedule, label smoothing.
 size = presets.TINY
