@@ -1,7 +1,7 @@
 """Multi30k, English to German: trains, translates `test_2016_flickr` and scores, seed by seed.
 
-    python benchmarks/multi30k.py anchor --data DIRECTORY --out runs/anchor
-    python benchmarks/multi30k.py opennmt_tf --data DIRECTORY --out runs/opennmt_tf --python PATH
+    python benchmarks/multi30k.py anchor --data DIRECTORY --out runs/multi30k
+    python benchmarks/multi30k.py opennmt_tf --data DIRECTORY --out runs/multi30k --python PATH
 
 DIRECTORY holds `train`, `val` and `test_2016_flickr`, each as `.en.gz` and `.de.gz`, and as
 `.lc.norm.tok.en.gz` and `.lc.norm.tok.de.gz`. A command that is given again goes on with what is
@@ -44,7 +44,7 @@ def main():
     train = train_opennmt_tf if options.line == "opennmt_tf" else train_keras_transformer
     scores = []
     for seed in options.seeds:
-        run = Path(options.out) / f"seed-{seed}"
+        run = Path(options.out) / f"{options.line}-{seed}"
         path = run / SCORES.format(epochs=options.epochs)
         if not path.is_file():
             translations = train(run, suffix, settings, seed, options)

@@ -1,5 +1,7 @@
 """Checks of arguments: one error that names the field, the value and the remedy."""
 
+from pathlib import Path
+
 
 def check_int(name: str, value, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -57,3 +59,21 @@ def check_quantiles(values) -> tuple[float, ...]:
             f"quantiles must be rising numbers in (0, 1), such as (0.1, 0.5, 0.9), not {values!r}."
         )
     return values
+
+
+def check_directory(name: str, path) -> None:
+    """A ValueError if `path` cannot be a directory, since it or a part of it is a file."""
+    for part in (Path(path), *Path(path).parents):
+        if part.exists():
+            if not part.is_dir():
+                raise ValueError(f"{name}, {path}: {part} is a file; name another directory.")
+            return
+
+
+def check_new_file(name: str, path) -> None:
+    """A ValueError if no file can be made at `path`; to be had before the work it is to hold."""
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{name} {path} is a directory; name a file in it.")
+    if not path.parent.is_dir():
+        raise ValueError(f"{name} {path}: there is no directory {path.parent}; make it first.")

@@ -14,6 +14,7 @@ from keras_transformer.commands.options import build_parser
 
 def main(arguments=None) -> int:
     """Runs one command; returns its exit code: 0 done, 1 failed, 2 bad usage."""
+    _reopen_closed_streams()
     options = build_parser().parse_args(arguments)
     if not options.verbose:
         _silence_native_log()
@@ -31,6 +32,16 @@ def main(arguments=None) -> int:
         return _fail("interrupted", options, KeyboardInterrupt)
     except Exception as error:
         return _fail(error, options, error)
+
+
+def _reopen_closed_streams() -> None:
+    """Lets closed standard streams lead nowhere, or the files opened next would take their place.
+
+    What TensorFlow logs would end in them.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
 
 
 def _silence_native_log() -> None:

@@ -34,6 +34,7 @@ ALLOWED = {
     },
     "commands": {
         "presets",
+        "checks",
         "data",
         "models",
         "training",

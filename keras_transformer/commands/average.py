@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from keras_transformer.checks import check_directory
 from keras_transformer.commands.training_callbacks import CHECKPOINTS
 from keras_transformer.export.run_directory import is_run, load_run, save_run
 from keras_transformer.training.checkpoints import EpochWeights, average_weights, read_history
@@ -9,13 +10,20 @@ from keras_transformer.training.checkpoints import EpochWeights, average_weights
 
 def run(options) -> None:
     """Averages the last or the best epochs and writes a run directory."""
+    check_directory("OUT", options.out)
     if Path(options.out).exists() and any(Path(options.out).iterdir()):
         raise ValueError(f"{options.out} is not empty; name a new directory.")
     if not is_run(options.run):
         raise ValueError(f"{options.run} is no run; name a directory that train has written.")
     model, tokenizer = load_run(options.run)
     weights = EpochWeights(Path(options.run) / CHECKPOINTS)
-    for epoch, logs in enumerate(read_history(weights.directory)):
+    history = read_history(weights.directory)
+    if options.best is not None and not any(weights.monitor in logs for logs in history):
+        raise ValueError(
+            f"{options.run} was trained without text to validate on, so that no epoch is known to "
+            f"be better than another; give --last {options.best}."
+        )
+    for epoch, logs in enumerate(history):
         weights.replay(epoch, logs)
     paths = weights.best(options.best) if options.last is None else weights.last(options.last)
     average_weights(model, paths)

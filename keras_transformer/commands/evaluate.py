@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from keras_transformer.checks import check_new_file
 from keras_transformer.commands.loading import load
 from keras_transformer.commands.translate import one_line
 from keras_transformer.data.corpus import read_lines
@@ -11,6 +12,8 @@ from keras_transformer.evaluation.scores import check_bleu_tokenize, score_trans
 def run(options) -> None:
     """Translates the source file and prints how near the target file the result is."""
     check_bleu_tokenize(options.bleu_tokenize)
+    if options.output:
+        check_new_file("--output", options.output)
     sources, references = read_lines(options.source), read_lines(options.target)
     if len(sources) != len(references):
         raise ValueError(
@@ -18,9 +21,9 @@ def run(options) -> None:
             f"{len(references)}; line n of one must be the reference of line n of the other."
         )
     translations = load(options.model, options)(sources)
-    if options.output:
-        lines = "".join(one_line(translation) + "\n" for translation in translations)
-        Path(options.output).write_text(lines, "utf-8", newline="\n")
     scores = score_translations(translations, references, options.bleu_tokenize)
     print(f"BLEU {scores.bleu:.2f}  {scores.bleu_signature}")
     print(f"chrF {scores.chrf:.2f}  {scores.chrf_signature}")
+    if options.output:
+        lines = "".join(one_line(translation) + "\n" for translation in translations)
+        Path(options.output).write_text(lines, "utf-8", newline="\n")

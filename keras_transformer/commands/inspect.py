@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.checks import check_new_file
 from keras_transformer.commands.loading import search_options
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
 from keras_transformer.commands.training_callbacks import LOGS
@@ -53,7 +54,7 @@ def run(options) -> None:
     """Translates the sentence and writes the page."""
     out = Path(options.out)
     check_text(options.sentence)
-    check_out(out)
+    check_new_file("--out", out)
     new_figure(1, 1)  # before the model is loaded: fails without matplotlib
     translator = load_translator(options.run, **search_options(options))
     inspection = inspect_translation(translator, options.sentence)
@@ -67,16 +68,6 @@ def run(options) -> None:
         parts += [heading(name, EXPLANATIONS[name]), picture(figure, EXPLANATIONS[name])]
     out.write_text(page(f"{options.sentence} → {inspection.texts[0]}", parts), "utf-8")
     print(out)
-
-
-def check_out(out: Path) -> None:
-    """A ValueError, before the model is loaded, if no page can be written there."""
-    if out.is_dir():
-        raise ValueError(
-            f"--out {out} is a directory; name a file, such as {out / 'inspect.html'}."
-        )
-    if not out.parent.is_dir():
-        raise ValueError(f"--out {out}: there is no directory {out.parent}; make it first.")
 
 
 def translation_parts(inspection) -> list[str]:

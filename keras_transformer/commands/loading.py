@@ -1,11 +1,13 @@
 """What `translate` and `evaluate` call to get from strings to strings."""
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import tensorflow as tf
 
 from keras_transformer.export.run_directory import is_run, load_translator
+from keras_transformer.export.strings import as_tensor
 from keras_transformer.export.translator import translate_in_batches
 from keras_transformer.export.version_directory import saved_model_path
 from keras_transformer.training.streams import num_cores
@@ -20,6 +22,8 @@ def search_options(options) -> dict:
         "coverage_penalty",
         "min_length",
         "no_repeat_ngram",
+        "max_source_length",
+        "max_length",
     )
     values = {name: getattr(options, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
@@ -35,7 +39,13 @@ def load(path, options):
     with suppress(RuntimeError):  # TensorFlow runs already, with threads of its own
         tf.config.threading.set_intra_op_parallelism_threads(1)
     if is_run(path):
-        return load_translator(path, num_streams=num_cores(), **search_options(options))
+        translator = load_translator(path, num_streams=num_cores(), **search_options(options))
+
+        def translate(texts):
+            say_cut(translator, texts)
+            return translator(texts)
+
+        return translate
     exported = saved_model_path(path)
     if exported is None:
         what = "is neither a run nor an export" if Path(path).exists() else "does not exist"
@@ -44,6 +54,19 @@ def load(path, options):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ValueError(f"{path} is an export, whose search is fixed; leave out {names}.")
     return load_export(exported)
+
+
+def say_cut(translator, texts) -> None:
+    """Says how many texts are longer than what a translator reads of one."""
+    longest = translator.settings.max_source_length
+    lengths = translator.tokenizer.tokenize(as_tensor(texts)).row_lengths() + 1
+    count = int(tf.reduce_sum(tf.cast(lengths > longest, tf.int32)))
+    if count:
+        print(
+            f"note: {count} of {len(texts)} lines are read up to token {longest}; give a larger "
+            "--max-source-length, and --max-length for what is written, or a sentence a line",
+            file=sys.stderr,
+        )
 
 
 def load_export(path):

@@ -5,7 +5,7 @@ import argparse
 COMMANDS = {
     "demo": "train on generated sentences, export, and translate with the export",
     "train": "train a translator from parallel text",
-    "translate": "translate standard input, line by line, to standard output",
+    "translate": "translate standard input to standard output, line by line",
     "evaluate": "score translations of a file against references",
     "inspect": "show what a model does with a sentence: attention, search, masks",
     "average": "average the weights of several epochs of a run",
@@ -31,6 +31,13 @@ def positive_int(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, but is {value}")
+    return value
+
+
+def seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"must be in [0, 2**32), but is {value}")
     return value
 
 
@@ -133,7 +140,7 @@ def _add_training(group) -> None:
         default="none",
         help="mirrored: all GPUs of the machine (%(default)s)",
     )
-    _number(group, "--seed", int, "N", 0, "of weights, order and dropout")
+    _number(group, "--seed", seed, "N", 0, "of weights, order and dropout")
 
 
 def _add_regularization(group) -> None:
@@ -212,6 +219,15 @@ def _add_search(parser) -> None:
     )
     parser.add_argument(
         "--no-repeat-ngram", type=positive_int, metavar="N", help="no N tokens in a row twice"
+    )
+    parser.add_argument(
+        "--max-source-length",
+        type=positive_int,
+        metavar="N",
+        help="read no more tokens of a line, its end included (256)",
+    )
+    parser.add_argument(
+        "--max-length", type=positive_int, metavar="N", help="write no more tokens (256)"
     )
 
 

@@ -90,15 +90,16 @@ def shown_word(inspection, word=None):
 
 
 def find_word(pieces, word: str):
-    """The index of the piece `word`, else of the first piece of a word that begins so, or None."""
+    """The index of the piece `word`, else of the first piece with which it begins, or None.
+
+    Places where a word begins come before others, which a language without spaces needs.
+    """
     spelled = [piece.removeprefix(SPACE_SYMBOL) for piece in pieces]
     if word in spelled:
         return spelled.index(word)
-    for start, piece in enumerate(pieces):
-        starts_a_word = start == 0 or piece.startswith(SPACE_SYMBOL)
-        if starts_a_word and "".join(spelled[start:]).startswith(word):
-            return start
-    return None
+    starts = [i for i in range(len(pieces)) if "".join(spelled[i:]).startswith(word)]
+    starts.sort(key=lambda i: i > 0 and not pieces[i].startswith(SPACE_SYMBOL))
+    return starts[0] if starts else None
 
 
 def whole_words(pieces) -> list[int]:

@@ -8,12 +8,13 @@ from pathlib import Path
 import keras
 
 from keras_transformer import presets
-from keras_transformer.commands.training_callbacks import CHECKPOINTS, LOGS, Callbacks
+from keras_transformer.checks import check_directory
+from keras_transformer.commands.training_callbacks import CHECKPOINTS, LOGS, NO_BLEU, Callbacks
 from keras_transformer.commands.training_text import read_texts, say
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.evaluation.scores import check_bleu_tokenize
-from keras_transformer.export.run_directory import TOKENIZER, is_run
+from keras_transformer.evaluation.scores import check_bleu_tokenize, score_translations
+from keras_transformer.export.run_directory import CONFIG, TOKENIZER, WEIGHTS, is_run
 from keras_transformer.models.transformer import Transformer
 from keras_transformer.training.checkpoints import TrainingCheckpoint
 from keras_transformer.training.distribution import strategy_scope
@@ -22,11 +23,15 @@ from keras_transformer.training.precision import policy
 from keras_transformer.training.schedules import TransformerSchedule
 from keras_transformer.training.streams import share_cores_between_streams
 
+# A translation may be longer than all that was trained on.
+MODEL_LENGTH = 2048
+
 
 def run(options) -> None:
     """Reads the text, trains, and leaves the best epoch in the run directory."""
     share_cores_between_streams()
     check_bleu_tokenize(options.bleu_tokenize)
+    check_together(options)
     out = Path(options.out)
     resumes = options.resume and bool(TrainingCheckpoint(out / CHECKPOINTS).paths())
     if not resumes:
@@ -36,7 +41,7 @@ def run(options) -> None:
     tokenizer = make_tokenizer(texts, options, resumes)
     train, valid = batches(texts, tokenizer, options)
     total_steps = train.num_batches * options.epochs
-    report(texts, tokenizer, train, valid)
+    report(texts, tokenizer, train, valid, options)
     if total_steps <= options.warmup_steps:
         say(warmup_note(total_steps, options.warmup_steps))
     with strategy_scope(options.strategy):
@@ -69,14 +74,23 @@ def run(options) -> None:
     say(f"wrote {options.out}; next: keras-transformer export {options.out} DIRECTORY")
 
 
+def check_together(options) -> None:
+    """Refuses options that mean nothing without others, before any work."""
+    if options.r_drop_delay is not None and not options.r_drop:
+        raise ValueError("--r-drop-delay needs R-Drop; add --r-drop 5.")
+    may_validate = options.valid_source is not None or options.tfds or options.synthetic
+    if options.early_stopping is not None and not may_validate:
+        raise ValueError(NO_BLEU)
+
+
 def check_out(options) -> None:
     """Refuses to write over something, unless it is a run and --force allows it."""
     out = Path(options.out)
-    if out.is_file():
-        raise ValueError(f"--out {out} is a file; name a directory.")
+    check_directory("--out", out)
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    # A run that was stopped in its first epoch has left no more than these, and always the first.
-    if not names or TOKENIZER in names and names <= {TOKENIZER, LOGS, CHECKPOINTS}:
+    # A run that was stopped before it was saved has left no more than these, and always the first.
+    leftovers = {TOKENIZER, LOGS, CHECKPOINTS, CONFIG, WEIGHTS, f".new-{WEIGHTS}"}
+    if not names or TOKENIZER in names and names <= leftovers:
         return
     if not is_run(out):
         raise ValueError(f"--out {out} holds other files; name a new or an empty directory.")
@@ -100,6 +114,16 @@ def make_tokenizer(texts, options, resumes) -> Tokenizer:
     )
 
 
+def bleu_note(references, tokenize) -> str | None:
+    """What is said where BLEU will be 0 whatever the translations are."""
+    if score_translations(references, references, tokenize).bleu > 0:
+        return None
+    return (
+        f"note: by --bleu-tokenize {tokenize} even the references have BLEU 0, since none has four "
+        "words; for a language without spaces give char, zh, ja-mecab or ko-mecab"
+    )
+
+
 def batches(texts, tokenizer, options):
     """Training and validation `TokenBatches`; the latter None without validation text."""
     sizes = {"batch_tokens": options.batch_tokens, "max_length": options.max_length}
@@ -116,11 +140,15 @@ def batches(texts, tokenizer, options):
         raise ValueError(f"the text to validate on: {error}") from error
 
 
-def report(texts, tokenizer, train, valid) -> None:
+def report(texts, tokenizer, train, valid, options) -> None:
     """Says what there is to train on, and what was left out and why."""
     say(f"{len(train.rows)} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
     say(f"{tokenizer.vocab_size} subwords, {train.num_target_tokens} target tokens an epoch")
-    if valid is not None and skipped(texts.valid, valid):
+    if valid is None:
+        return
+    if note := bleu_note(texts.valid.targets, options.bleu_tokenize):
+        say(note)
+    if skipped(texts.valid, valid):
         # Those with too many tokens are still translated for BLEU.
         say(f"{len(valid.rows)} validation pairs (skipped: {skipped(texts.valid, valid)})")
 
@@ -148,7 +176,12 @@ def build_model(tokenizer, total_steps, options) -> Transformer:
     if options.dropout is not None:
         size["dropout"] = options.dropout
     dtype = policy(options.precision)
-    model = Transformer(**size, source_vocab_size=tokenizer.vocab_size, dtype=dtype)
+    model = Transformer(
+        **size,
+        source_vocab_size=tokenizer.vocab_size,
+        max_length=max(MODEL_LENGTH, options.max_length),
+        dtype=dtype,
+    )
     schedule = TransformerSchedule(
         size["d_model"],
         options.warmup_steps,

@@ -40,6 +40,9 @@ NUM_ATTENTION_PICTURES, LONGEST_ATTENTION = 3, 200
 PROFILE_STEPS = 10, 15
 # A model that knows little yet writes without end, and its pictures would be as long.
 LONGEST_PICTURED = 40
+NO_BLEU = (
+    "--early-stopping needs a BLEU to watch; name text with --valid-source and --valid-target."
+)
 
 
 class Callbacks:
@@ -60,15 +63,10 @@ class Callbacks:
             self.out / CHECKPOINTS, keep=max(options.keep, options.average or 0)
         )
         self.checkpoint = TrainingCheckpoint(self.out / CHECKPOINTS)
-        if options.r_drop_delay is not None and not options.r_drop:
-            raise ValueError("--r-drop-delay needs R-Drop; add --r-drop 5.")
         self.early = None
         if options.early_stopping is not None:
             if texts.valid is None:
-                raise ValueError(
-                    "--early-stopping needs a BLEU to watch; name text with --valid-source and "
-                    "--valid-target."
-                )
+                raise ValueError(NO_BLEU)
             self.early = StopEarly(options.early_stopping)
 
     def all(self) -> list:
@@ -133,7 +131,9 @@ class Callbacks:
             scores = score_translations(translations, references, self.options.bleu_tokenize)
             return {"bleu": scores.bleu, "chrf": scores.chrf}
 
+        longest = max(256, self.options.max_length)
         settings = {"batch_size": 128, "num_streams": default_streams()}
+        settings |= {"max_source_length": longest, "max_length": longest}
         translator = Translator(self.model, self.tokenizer, search="greedy", **settings)
         return TranslationMonitor(
             translator, score, valid.sources, valid.targets, log_dir=self.logs

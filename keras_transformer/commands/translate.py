@@ -1,26 +1,35 @@
 """`keras-transformer translate`: one line in, exactly one line out."""
 
 import sys
-from itertools import islice
 
 from keras_transformer.commands.loading import load
 
-LINES_AT_A_TIME = 512
+CHUNK_BYTES, MOST_LINES = 1 << 16, 512
 
 
 def run(options) -> None:
-    """Translates standard input until it ends."""
+    """Translates standard input until it ends, as much at a time as has arrived."""
     translate = load(options.model, options)
-    lines = (decode(line) for line in sys.stdin.buffer)
-    while chunk := list(islice(lines, LINES_AT_A_TIME)):
-        for translation in translate(chunk):
+    for lines in lines_as_they_come(sys.stdin.buffer):
+        for translation in translate([decode(line) for line in lines]):
             sys.stdout.buffer.write(one_line(translation).encode() + b"\n")
         sys.stdout.buffer.flush()
 
 
+def lines_as_they_come(stream):
+    """Yields lists of lines, bytes without their ends, without waiting for more than one line."""
+    rest = b""
+    while data := stream.read1(CHUNK_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        for start in range(0, len(lines), MOST_LINES):
+            yield lines[start : start + MOST_LINES]
+    if rest:
+        yield [rest]
+
+
 def decode(line: bytes) -> str:
-    """A line without its end; bytes that are no UTF-8 become U+FFFD."""
-    return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
+    """A line as text; bytes that are no UTF-8 become U+FFFD."""
+    return line.removesuffix(b"\r").decode("utf-8", "replace")
 
 
 def one_line(text: str) -> str:

@@ -96,7 +96,8 @@ class Tokenizer(tf.Module):
         except (RuntimeError, OSError) as error:
             if failures:  # which SentencePiece has made a text of
                 raise failures[0] from None
-            reason = str(error).rpartition("] ")[2].rstrip(". ") or "there is no text"
+            reason = str(error).rpartition("] ")[2].partition(" Increase vocab_size")[0]
+            reason = reason.rstrip(". ") or "there is no text"
             raise ValueError(
                 f"No vocabulary of vocab_size={vocab_size} could be learnt: {reason}. It must "
                 "hold 4 special tokens, 256 bytes and every frequent character, and there must be "

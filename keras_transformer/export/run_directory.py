@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from keras_transformer.data.tokenizer import Tokenizer
@@ -10,6 +9,7 @@ from keras_transformer.export.text_generator import TextGenerator
 from keras_transformer.export.translator import Translator
 from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.transformer import Transformer
+from keras_transformer.training.checkpoints import replacing
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.weights.h5", "tokenizer.model"
 MANIFEST = "manifest.json"
@@ -42,11 +42,15 @@ def save_run(model, tokenizer, directory, *, dtype=None) -> None:
         "parameters": model.count_params(),
         "model": _arguments(model),
     }
-    _replace(directory / CONFIG, lambda path: _write_json(path, config))
-    _replace(directory / TOKENIZER, tokenizer.save)
-    _replace(directory / WEIGHTS, model.save_weights)
+    with replacing(directory / CONFIG) as path:
+        _write_json(path, config)
+    with replacing(directory / TOKENIZER) as path:
+        tokenizer.save(path)
+    with replacing(directory / WEIGHTS) as path:
+        model.save_weights(path)
     hashes = {name: _sha256(directory / name) for name in (CONFIG, TOKENIZER, WEIGHTS)}
-    _replace(directory / MANIFEST, lambda path: _write_json(path, hashes))
+    with replacing(directory / MANIFEST) as path:
+        _write_json(path, hashes)
 
 
 def is_run(directory) -> bool:
@@ -131,13 +135,6 @@ def _verify(directory: Path) -> None:
             raise RunError(f"{path} is missing; restore it or train again.")
         if _sha256(path) != hashes.get(name):
             raise RunError(f"{path} is not the file that was saved; restore it or train again.")
-
-
-def _replace(path: Path, write) -> None:
-    """Has `write` fill a new file, which then takes the place of `path`."""
-    temporary = path.with_name(f".new-{path.name}")
-    write(temporary)
-    os.replace(temporary, path)
 
 
 def _write_json(path: Path, value) -> None:

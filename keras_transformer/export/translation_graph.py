@@ -16,6 +16,8 @@ from keras_transformer.export.search_settings import SEARCHES
 # A translation may have this many tokens for each source token, plus some: far above any real
 # sentence, far below what a model that repeats itself would fill.
 TOKENS_PER_SOURCE_TOKEN, EXTRA_TOKENS = 3, 20
+# What Python's `str.strip` removes.
+BLANKS = r"[\s\v\x1c-\x1f\x{85}\pZ]+"
 
 
 class TranslationGraph(SearchGraph):
@@ -39,7 +41,8 @@ class TranslationGraph(SearchGraph):
 
         Blank text has length 1: the end token alone.
         """
-        return self.target_ids(tf.strings.strip(tf.reshape(text, [-1])))  # may come as a scalar
+        text = tf.reshape(text, [-1])  # may come as a scalar
+        return self.target_ids(tf.strings.regex_replace(text, f"^{BLANKS}|{BLANKS}$", ""))
 
     def target_ids(self, text):
         """As `source_ids`, of translations that are given: blanks are kept."""

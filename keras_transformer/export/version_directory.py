@@ -3,14 +3,17 @@
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+
+from keras_transformer.checks import check_directory
 
 
 def write_version(directory, write, overwrite=False) -> str:
     """Has `write` fill the next version of a model directory.
 
-    The version is written beside `directory` and renamed into it, so that a server that polls
-    `directory` never sees half of one.
+    The version is written to a directory whose name is no number, and then renamed, so that a
+    server that polls `directory` never sees half of one.
 
     Args:
         directory: the model's directory; versions count up from 1. If its name is a number, it is
@@ -26,8 +29,10 @@ def write_version(directory, write, overwrite=False) -> str:
         ValueError: if the version exists and is not to be replaced, or cannot be one.
     """
     directory, version = _place(Path(directory).absolute(), overwrite)
+    is_new = not directory.is_dir()
     directory.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    # Inside, since the directory itself may be a volume of its own.
+    temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=directory))
     try:
         write(temporary)
         temporary.chmod(0o755)
@@ -37,15 +42,19 @@ def write_version(directory, write, overwrite=False) -> str:
         os.rename(temporary, final)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        if is_new:
+            with suppress(OSError):  # it holds a version
+                directory.rmdir()
     return str(final)
 
 
 def _place(directory: Path, overwrite: bool):
     """The model's directory, and the version that was asked for or None."""
-    if directory.exists() and not directory.is_dir():
-        raise ValueError(f"{directory} is a file; name a directory to export to.")
+    check_directory("The place to export to", directory)
     if not directory.name.isdecimal():
         return directory, None
+    version = int(directory.name)
+    directory = directory.with_name(str(version))  # "02" is version 2
     if directory.exists() and not overwrite:
         raise ValueError(
             f"{directory} exists; name its parent for the next version, or pass overwrite=True "
@@ -53,7 +62,7 @@ def _place(directory: Path, overwrite: bool):
         )
     if directory.exists() and not (directory / "saved_model.pb").is_file():
         raise ValueError(f"{directory} is no SavedModel to replace; name another directory.")
-    return directory.parent, int(directory.name)
+    return directory.parent, version
 
 
 def next_version(directory) -> int:

@@ -5,13 +5,15 @@ from pathlib import Path
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 BATCHING_FILE = "batching_params.pbtxt"
 BATCH_SIZES = (1, 8, 32)
+# A server refuses a file of over 1,000 requests; there are five signatures with such texts.
+MOST_TEXTS = 100
 
 
 def write_warmup_requests(version_directory, texts, signatures) -> None:
     """Writes the requests that a server sends to itself before it serves a version.
 
-    The first request of each shape is slow. The texts, repeated as needed, are sent in batches of
-    1, 8 and 32 to each signature.
+    The first request of each shape is slow. Up to 100 texts, from the shortest to the longest, are
+    sent one by one to each signature, and, repeated as needed, in batches of 8 and 32.
 
     Args:
         version_directory: path of a SavedModel.
@@ -37,7 +39,7 @@ def write_warmup_requests(version_directory, texts, signatures) -> None:
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name in signatures:
-            for batch in _batches(list(texts)):
+            for batch in _batches(_of_all_lengths(list(texts))):
                 request = predict_pb2.PredictRequest()
                 request.model_spec.signature_name = name
                 tensor = tf.make_tensor_proto(batch, tf.string, [len(batch)])
@@ -45,6 +47,14 @@ def write_warmup_requests(version_directory, texts, signatures) -> None:
                 log = prediction_log_pb2.PredictLog(request=request)
                 record = prediction_log_pb2.PredictionLog(predict_log=log)
                 writer.write(record.SerializeToString())
+
+
+def _of_all_lengths(texts):
+    """The texts, or of many some between the shortest and the longest."""
+    if len(texts) <= MOST_TEXTS:
+        return texts
+    ranked = sorted(texts, key=len)
+    return [ranked[i * (len(texts) - 1) // (MOST_TEXTS - 1)] for i in range(MOST_TEXTS)]
 
 
 def _batches(texts):

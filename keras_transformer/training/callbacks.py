@@ -130,7 +130,7 @@ def samples_table(rows) -> str:
 
 
 class KeepBest(keras.callbacks.Callback):
-    """Saves the model whenever an epoch is the best so far.
+    """Saves the model whenever an epoch is the best so far, or as good.
 
     Args:
         save: function without arguments that writes the model.
@@ -150,9 +150,9 @@ class KeepBest(keras.callbacks.Callback):
             self.save()
 
     def replay(self, epoch, logs) -> bool:
-        """Remembers an epoch, also one of a run that goes on; whether it is the best so far."""
+        """Remembers an epoch, also one of a run that goes on; whether none before it is better."""
         value = logs.get(self.monitor)
-        is_best = value is None or self.best is None or self.sign * (value - self.best) > 0
+        is_best = value is None or self.best is None or self.sign * (value - self.best) >= 0
         self.best = value if is_best else self.best
         return is_best
 

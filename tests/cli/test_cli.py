@@ -1,5 +1,6 @@
 """The command line: exit codes, one clear line for an error, one line out for one line in."""
 
+import io
 import re
 import subprocess
 import sys
@@ -8,8 +9,8 @@ import time
 import pytest
 import tensorflow as tf
 
-from keras_transformer.cli import main
-from keras_transformer.commands.translate import one_line
+from keras_transformer.cli import _reopen_closed_streams, main
+from keras_transformer.commands.translate import decode, lines_as_they_come, one_line
 from keras_transformer.export.run_directory import save_run
 
 
@@ -48,6 +49,7 @@ def test_help_is_immediate_and_names_every_command():
         (["fly"], "invalid choice: 'fly'"),
         (["train"], "required: --out"),
         (["train", "--out", "x", "--epochs", "0"], "--epochs: must be at least 1, but is 0"),
+        (["train", "--out", "x", "--seed", "-1"], "--seed: must be in .*but is -1"),
         (["train", "--out", "x", "--dropout", "1"], r"--dropout: must be in \[0, 1\), but is 1"),
         (["train", "--out", "x", "--preset", "huge"], "--preset: invalid choice: 'huge'"),
         (["translate", "x", "--beam-size", "many"], "--beam-size: invalid"),
@@ -75,7 +77,16 @@ def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run, monkeyp
         (["train", *out, "--source", missing, "--target", files[1]], "missing.txt"),
         (["train", *out, "--source", files[0], "--target", str(short)], "6.*1"),
         (["train", "--out", run, "--synthetic"], "holds a run already; name another, or add"),
-        (["train", "--out", str(short), "--synthetic"], "is a file; name a directory"),
+        (["train", "--out", str(short), "--synthetic"], "is a file; name another directory"),
+        (["train", "--out", f"{short}/x", *pair], "short.txt is a file; name another directory"),
+        (["train", *out, *pair, "--r-drop-delay", "3"], "--r-drop-delay needs R-Drop; add"),
+        (["train", *out, *pair, "--early-stopping", "3"], "needs a BLEU to watch; name text with"),
+        (["average", run, str(short), "--last", "1"], "OUT.* is a file; name another directory"),
+        (["evaluate", run, *pair, "--output", str(tmp_path)], "--output .* is a directory; name a"),
+        (
+            ["evaluate", run, *pair, "--output", f"{missing}/x"],
+            "there is no directory",
+        ),
         (["train", "--out", str(tmp_path), "--synthetic"], "holds other files"),
         (["translate", missing], "does not exist"),
         (["translate", str(tmp_path)], "is neither a run nor an export"),
@@ -96,6 +107,15 @@ def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run, monkeyp
         assert re.search(message, line), (message, line)
 
 
+def test_no_epoch_is_best_without_validation(run, tmp_path, monkeypatch, capsys):
+    history = [{"loss": 2.0}, {"loss": 1.0}]
+    monkeypatch.setattr("keras_transformer.commands.average.read_history", lambda path: history)
+    assert main(["average", run, str(tmp_path / "mean"), "--best", "2"]) == 1
+    message = capsys.readouterr().err
+    assert "was trained without text to validate on" in message and "give --last 2" in message
+    assert not (tmp_path / "mean").exists()
+
+
 def test_debug_shows_the_traceback(tmp_path):
     with pytest.raises(ValueError, match="does not exist"):
         main(["translate", str(tmp_path / "missing"), "--debug"])
@@ -114,6 +134,47 @@ def test_one_line_in_one_line_out(export, translate, sentences):
 
 def test_no_input_gives_no_output(run, translate):
     assert translate(b"", run) == (0, b"")
+
+
+class Pipe:
+    """A stream that has its parts one after another, and has nothing more while one is read."""
+
+    def __init__(self, *parts):
+        self.parts = list(parts)
+
+    def read1(self, size):
+        return self.parts.pop(0) if self.parts else b""
+
+
+def test_lines_are_translated_as_they_come():
+    stream = Pipe(b"a\nb\r\nc", b"d\n", b"e", b"f")
+    lines = lines_as_they_come(stream)
+    assert next(lines) == [b"a", b"b\r"] and len(stream.parts) == 3
+    assert next(lines) == [b"cd"] and len(stream.parts) == 2
+    assert list(lines) == [[b"ef"]]
+    assert [decode(line) for line in (b"b\r", b"\xff", b"")] == ["b", "\ufffd", ""]
+
+
+def test_lines_that_are_cut_are_counted(run, monkeypatch, capsysbinary):
+    data = " ".join(["dog"] * 40).encode() + b"\na dog\n"
+    for limit, noted in (("9", True), ("60", False)):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        options = ["--search", "greedy", "--max-length", "9", "--max-source-length", limit]
+        assert main(["translate", run, *options]) == 0
+        captured = capsysbinary.readouterr()
+        assert captured.out.count(b"\n") == 2
+        note = b"note: 1 of 2 lines are read up to token 9; give a larger --max-source-length"
+        assert (note in captured.err) == noted
+
+
+def test_closed_streams_lead_nowhere(monkeypatch):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    _reopen_closed_streams()
+    streams = sys.stdin, sys.stdout, sys.stderr
+    assert streams[0].read() == "" and streams[1].write("lost") == streams[2].write("lost") == 4
+    for stream in streams:
+        stream.close()
 
 
 def test_line_separators_inside_a_sentence_do_not_split_it(export, translate):

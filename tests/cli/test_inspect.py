@@ -156,3 +156,5 @@ def test_a_word_is_found_by_its_piece_or_by_its_beginning():
     pieces = ["A", "nna", "\u2581b", "ough", "t", "\u2581the", "\u2581b", "</s>"]
     found = {word: find_word(pieces, word) for word in ("Anna", "bought", "b", "the", "t", "ugh")}
     assert found == {"Anna": 0, "bought": 2, "b": 2, "the": 5, "t": 4, "ugh": None}
+    pieces = ["今日", "猫は", "手紙", "</s>"]
+    assert [find_word(pieces, word) for word in ("猫", "は", "猫は手")] == [1, None, 1]

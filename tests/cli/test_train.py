@@ -11,7 +11,7 @@ from keras_transformer import presets
 from keras_transformer.cli import main
 from keras_transformer.commands import training_text
 from keras_transformer.commands.options import build_parser
-from keras_transformer.commands.train import check_out
+from keras_transformer.commands.train import bleu_note, build_model, check_out
 from keras_transformer.commands.training_text import read_texts
 from keras_transformer.data.corpus import Corpus, CorpusError
 from keras_transformer.export.run_directory import load_run
@@ -101,6 +101,31 @@ def test_a_run_goes_on_and_its_epochs_are_averaged(smallest, files, tmp_path, ca
     assert "is not empty; name a new directory" in capfd.readouterr().err
     assert main([*train, "--r-drop", "0"]) == 1
     assert "--r-drop-delay needs R-Drop; add --r-drop 5." in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("leftover", "refused"), [(".new-model.weights.h5", False), ("a", True)])
+def test_what_a_failed_save_has_left_is_trained_anew(leftover, refused, tmp_path):
+    for name in ("tokenizer.model", "config.json", leftover):
+        (tmp_path / name).write_text("")
+    for resume in (False, True):
+        options = argparse.Namespace(out=str(tmp_path), force=False, resume=resume)
+        if refused:
+            with pytest.raises(ValueError, match="holds other files"):
+                check_out(options)
+        else:
+            check_out(options)
+
+
+@pytest.mark.parametrize(("longest", "expected"), [("200", 2048), ("5000", 5000)])
+def test_a_model_reads_all_lengths_that_are_trained_on(smallest, tokenizer, longest, expected):
+    options = build_parser().parse_args(["train", "--out", "x", "--max-length", longest])
+    assert build_model(tokenizer, 10, options).max_length == expected
+
+
+def test_text_that_bleu_has_no_words_of_is_noted():
+    references = ["猫は魚を食べる。", "犬が走る。"] * 9
+    assert "for a language without spaces give char, zh" in bleu_note(references, "13a")
+    assert bleu_note(references, "char") is bleu_note(["a dog runs home"], "13a") is None
 
 
 def test_options_of_the_text_reach_its_readers(files, sentences, monkeypatch, capsys):

@@ -1,5 +1,8 @@
 """Exporting: versions, precision and signatures; all of a version appears, or nothing."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -83,6 +86,29 @@ def test_what_is_no_version_is_not_replaced(translator, instant, tmp_path):
     assert names_in(tmp_path / "2026") == ["diary"]
 
 
+def test_zeros_before_a_version_do_not_hide_what_is_there(translator, instant, tmp_path):
+    assert translator.export(tmp_path / "model" / "007") == str(tmp_path / "model" / "7")
+    with pytest.raises(ValueError, match="7 exists; name its parent"):
+        translator.export(tmp_path / "model" / "07")
+    (tmp_path / "2").mkdir()
+    with pytest.raises(ValueError, match="2 is no SavedModel to replace"):
+        translator.export(tmp_path / "02", overwrite=True)
+
+
+def test_a_model_directory_may_be_a_volume_of_its_own(translator, instant, tmp_path, monkeypatch):
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "model").symlink_to(tmp_path / "volume")
+    rename = os.rename
+
+    def rename_within_a_volume(source, target):
+        assert Path(source).resolve().is_relative_to(tmp_path / "volume"), "another device"
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", rename_within_a_volume)
+    translator.export(tmp_path / "model")
+    assert names_in(tmp_path / "volume") == ["1"]
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_failed_export_leaves_what_there_was(
     overwrite, translator, instant, tmp_path, monkeypatch
@@ -102,7 +128,7 @@ def test_a_failed_export_leaves_what_there_was(
 
 def test_a_file_is_no_export_directory(translator, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="is a file; name a directory to export to"):
+    with pytest.raises(ValueError, match="is a file; name another directory"):
         translator.export(tmp_path / "file")
 
 
@@ -180,4 +206,4 @@ def test_weights_that_are_not_finite_are_not_exported(tokenizer, tmp_path):
     translator = Translator(model, tokenizer, max_length=12, max_source_length=12)
     with pytest.raises(RuntimeError, match="its weights are not finite. Nothing was exported"):
         translator.export(tmp_path / "model", signatures=())
-    assert names_in(tmp_path) == ["model"] and names_in(tmp_path / "model") == []
+    assert names_in(tmp_path) == []

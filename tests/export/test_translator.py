@@ -53,11 +53,13 @@ def test_a_sentence_does_not_depend_on_its_batch(translator, sentences):
 
 
 def test_surrounding_blanks_do_not_matter(translator, sentences):
-    assert translator([f"  {sentences[0][0]}\n"]) == sentences[1][:1]
+    assert translator([f"\u3000 {sentences[0][0]}\n\x0b"]) == sentences[1][:1]
 
 
 def test_blank_texts_have_empty_translations(translator):
     assert translator.translate(["", "   ", "\n\t"]) == (["", "", ""], [0.0, 0.0, 0.0])
+    blanks = [chr(i) for i in range(0x110000) if chr(i).isspace()]
+    assert len(blanks) > 20 and translator(blanks) == [""] * len(blanks)
     assert translator([]) == []
 
 

@@ -52,6 +52,17 @@ def test_requests_of_an_export_can_be_answered(exported, served, sentences, prot
     assert output["translation"][1].decode() == sentences[1][1]
 
 
+def test_of_many_texts_some_of_every_length_are_sent(protos, tmp_path):
+    texts = ["a" * (1 + i * 7 % 1500) for i in range(1500)]
+    names = ["serving_default", "greedy", "beam", "nbest", "align"]
+    write_warmup_requests(tmp_path, texts, names)
+    requests = list(requests_in(tmp_path, protos))
+    assert len(requests) == 5 * 102 <= 1000
+    lengths = [len(batch[0]) for name, batch in requests if name == "beam" and len(batch) == 1]
+    assert lengths[0] == 1 and lengths[-1] == 1500
+    assert np.diff(lengths).min() >= 15 and np.diff(lengths).max() <= 16
+
+
 def test_every_signature_gets_every_batch(protos, tmp_path):
     texts = ["ein Hund", "", "\U0001f600 \x00"]
     write_warmup_requests(tmp_path, texts, ["greedy", "beam"])

@@ -157,15 +157,16 @@ def saved_epochs(values, **kwargs):
 @pytest.mark.parametrize(
     ("mode", "values", "expected"),
     [
-        ("max", [3.0, 5.0, 4.0, 5.0, 6.0], [0, 1, 4]),
-        ("min", [3.0, 5.0, 2.0, 2.0, 1.0], [0, 2, 4]),
+        ("max", [3.0, 5.0, 4.0, 5.0, 6.0], [0, 1, 3, 4]),
+        ("min", [3.0, 5.0, 2.0, 2.0, 1.0], [0, 2, 3, 4]),
         ("max", [0.0, -1.0, 0.5], [0, 2]),
+        ("max", [0.0, 0.0, 0.0], [0, 1, 2]),
         ("max", [None, None, None], [0, 1, 2]),
         ("max", [None, 3.0, 2.0], [0, 1]),
         ("max", [3.0, None, 2.0, 1.0], [0, 1, 2]),
     ],
 )
-def test_an_epoch_is_saved_if_it_is_the_best_so_far_or_nothing_is_known(mode, values, expected):
+def test_an_epoch_is_saved_if_none_before_it_is_better_or_nothing_is_known(mode, values, expected):
     assert saved_epochs(values, mode=mode) == expected
 
 
