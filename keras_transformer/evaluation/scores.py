@@ -64,7 +64,12 @@ def exact_match(translations, references) -> float:
     """The percentage of translations equal to their reference, character by character.
 
     Args:
-        translations, references: as in `score_translations`, and so are the errors.
+        translations: list of strings.
+        references: list of strings, one for each translation.
+
+    Raises:
+        ValueError: if the lists differ in number or are empty.
+        TypeError: if they hold something else than strings.
     """
     pairs = list(zip(*_aligned(translations, references), strict=True))
     return 100.0 * sum(translation == reference for translation, reference in pairs) / len(pairs)

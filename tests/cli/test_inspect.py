@@ -127,7 +127,7 @@ def test_failures_are_one_line(run, tmp_path, capsys, monkeypatch):
         ([missing, sentence], "missing is no directory; name one that training has written"),
         ([str(tmp_path), sentence], "is no run: manifest.json is missing"),
         ([run, " "], "The sentence must have words to look at, but is ' '"),
-        ([run, sentence, "--out", str(tmp_path)], "is a directory; name a file, such as"),
+        ([run, sentence, "--out", str(tmp_path)], "is a directory; name a file in it"),
         ([run, sentence, "--out", f"{missing}/x.html"], "there is no directory .*; make it first"),
         (
             [run, sentence, "--word", "cat"],

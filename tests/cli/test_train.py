@@ -119,7 +119,7 @@ def test_what_a_failed_save_has_left_is_trained_anew(leftover, refused, tmp_path
 @pytest.mark.parametrize(("longest", "expected"), [("200", 2048), ("5000", 5000)])
 def test_a_model_reads_all_lengths_that_are_trained_on(smallest, tokenizer, longest, expected):
     options = build_parser().parse_args(["train", "--out", "x", "--max-length", longest])
-    assert build_model(tokenizer, 10, options).max_length == expected
+    assert build_model(tokenizer, 10, options).get_config()["max_length"] == expected
 
 
 def test_text_that_bleu_has_no_words_of_is_noted():
