@@ -151,6 +151,7 @@ ORDER = {
         "run_directory",
     ],
     "commands": [
+        "values",
         "options",
         "loading",
         "translate",

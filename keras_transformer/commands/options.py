@@ -2,6 +2,8 @@
 
 import argparse
 
+from keras_transformer.commands.values import penalty, positive_float, positive_int, seed, share
+
 COMMANDS = {
     "demo": "train on generated sentences, export, and translate with the export",
     "train": "train a translator from parallel text",
@@ -25,41 +27,6 @@ def build_parser() -> argparse.ArgumentParser:
         subparser.add_argument("--debug", action="store_true", help="show tracebacks")
         subparser.add_argument("--verbose", action="store_true", help="show TensorFlow's log")
     return parser
-
-
-def positive_int(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, but is {value}")
-    return value
-
-
-def seed(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 2**32:
-        raise argparse.ArgumentTypeError(f"must be in [0, 2**32), but is {value}")
-    return value
-
-
-def positive_float(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a positive number, but is {text}")
-    return value
-
-
-def share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"must be in [0, 1), but is {text}")
-    return value
-
-
-def penalty(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 100:
-        raise argparse.ArgumentTypeError(f"must be in [0, 100), but is {text}")
-    return value
 
 
 def _number(group, name, kind, metavar, default, help_text) -> None:

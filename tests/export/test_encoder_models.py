@@ -180,7 +180,7 @@ def test_weights_that_are_not_finite_are_not_exported(tmp_path):
     model.weights[0].assign(np.full(model.weights[0].shape, np.nan))
     with pytest.raises(RuntimeError, match="probabilities that are not finite.*Nothing was exp"):
         export_classifier(model, tmp_path / "model")
-    assert not list((tmp_path / "model").iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 def test_covariates_that_end_too_soon_are_named(forecaster):

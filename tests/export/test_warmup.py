@@ -101,8 +101,7 @@ def test_a_failed_warm_up_leaves_no_version(exported, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
     with pytest.raises(ImportError, match="Warm-up requests need the extra"):
         exported[0].export(tmp_path / "model", warmup=["a dog"])
-    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
-    assert not list((tmp_path / "model").iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 # `BatchingParameters` of tensorflow_serving/servables/tensorflow/session_bundle_config.proto, whose
