@@ -18,7 +18,7 @@ class Engine:
             attention_dropout=0.0,
             ffn_dropout=0.0,
             share_embeddings=opennmt.models.EmbeddingsSharingLevel.ALL,
-            pre_norm=False,
+            pre_norm=case.get("pre_norm", False),
         )
         vocabulary = str(directory / "vocabulary.txt")
         self.model.initialize(
@@ -34,10 +34,8 @@ class Engine:
         self.step = tf.function(self._step, input_signature=self._dataset().element_spec)
 
     def epoch(self):
-        loss = None
-        for source, target in self._dataset():
-            loss = self.step(source, target)
-        return float(loss)
+        losses = [self.step(source, target) for source, target in self._dataset()]
+        return float(tf.reduce_mean(losses))
 
     def _dataset(self):
         return self.model.examples_inputter.make_training_dataset(
