@@ -1,4 +1,4 @@
-# `make demo`, `make test` and `make docs` do all their own set-up in .venv.
+# `make demo`, `make test`, `make test-all` and `make docs` do all their own set-up in .venv.
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 VENV := .venv
@@ -6,13 +6,18 @@ BIN := $(VENV)/bin
 # Python compiles what it imports; to compile all of TensorFlow takes as long as to unpack it.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
 
-.PHONY: demo test lint docs clean
+TEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test test-all lint docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/keras-transformer demo
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(TEST) -m "not slow"
+
+test-all: $(VENV)/.installed-test
+	$(TEST)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -93,6 +93,7 @@ def test_the_code_of_the_paper_page_runs(run_code):
     assert num_blocks > 15 and "False\nFalse" not in printed
 
 
+@pytest.mark.slow
 def test_the_code_of_the_decoding_page_runs(run_code, trained, tokenizer):
     num_blocks, printed = run_code("docs/decoding.md", model=trained, tokenizer=tokenizer)
     assert num_blocks > 8 and "ein Hund rennt" in printed
@@ -158,6 +159,7 @@ def test_commands_of_pages_are_understood(page):
                 build_parser().parse_args(words[words.index("keras-transformer") + 1 :])
 
 
+@pytest.mark.slow
 def test_the_code_of_the_forecasting_page_runs(eager, run_code):
     num_blocks, printed = run_code("docs/forecasting.md")
     assert num_blocks == 8

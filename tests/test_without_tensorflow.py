@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip(
     "jax", reason="jax is not installed: pip install 'keras-transformer-layers[jax]'"
 )
+pytestmark = pytest.mark.slow
 
 SCRIPT = """
 import sys

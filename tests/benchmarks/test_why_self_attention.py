@@ -66,6 +66,7 @@ def test_what_is_expected_of_softmax_is_what_random_scores_give(load):
         assert slope == pytest.approx((p * (1 - p)).sum(-1).mean(), abs=0.01)
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_a_process_of_its_own(load):
     (row,) = load("cost").costs([("scores", "additive", 8, 512)], repeats=1)
     hidden = 2048 * 512 * 8 * 4 / 2**20  # MiB of (T, S, d_k), which additive attention holds

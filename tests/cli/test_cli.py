@@ -194,6 +194,7 @@ def test_search_options_reach_the_search(run, translate, sentences):
     assert len(long) > 2 * len("\n".join(sentences[1]))
 
 
+@pytest.mark.slow
 def test_export_options_reach_the_export(run, sentences, translate, tmp_path, capsysbinary):
     source = "\n".join(sentences[0]).encode()
     directory = str(tmp_path / "half")
@@ -236,6 +237,7 @@ def test_evaluate_prints_both_scores_with_their_signatures(run, export, files, c
         assert output.read_text("utf-8") == references.read()
 
 
+@pytest.mark.slow
 def test_native_logs_and_closed_pipes_are_quiet(run):
     command = f"yes 'a dog runs' | {sys.executable} -m keras_transformer translate {run} | head -2"
     result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120)

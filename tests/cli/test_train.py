@@ -67,6 +67,7 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
         check_out(argparse.Namespace(out=str(out), force=False, resume=True))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_and_its_epochs_are_averaged(smallest, files, tmp_path, capfd):
     out, mean = tmp_path / "run", str(tmp_path / "mean")
     text = ["--source", files[0], "--target", files[1]]

@@ -82,6 +82,7 @@ def one_graph(models, **kwargs):
     return lambda rows, max_length=L: graph(tf.cast(rows, "int32"), max_length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("beam_size", "greedy"), SEARCHES, ids=NAMES)
 def test_rounds_change_nothing_but_the_work(beam_size, greedy):
     models, plain = Diarist(LENGTHS, beam_size), Diarist(LENGTHS, beam_size)
@@ -188,6 +189,7 @@ def test_the_n_best_of_rounds_are_the_first_of_more():
             assert [ids for ids, *_ in few] == [ids for ids, *_ in all_four[:n]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [[20] * 5, [-9] * 5, [2, 2, 2, 2, 40], [30, 30, 30, 2]])
 def test_batches_that_end_together_or_all_but_one(lengths):
     models = Diarist(lengths, beam_size=2)

@@ -277,6 +277,7 @@ for settings in ({}, {"top_k": 5}, {"top_p": 0.8, "temperature": 1.5}):
 """
 
 
+@pytest.mark.slow
 def test_jax_draws_the_same_tokens():
     pytest.importorskip("jax", reason="jax is not installed")
     environment = {**os.environ, "KERAS_BACKEND": "jax"}

@@ -66,6 +66,7 @@ def test_translation_example_without_a_model_says_how(example_export):
     assert result.returncode == 1 and "< input.txt" in result.stderr
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_from_a_run(trained, tokenizer, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="needs the extra [plots]")
     save_run(trained, tokenizer, tmp_path / "run")
@@ -78,6 +79,7 @@ def test_pictures_are_drawn_from_a_run(trained, tokenizer, tmp_path, monkeypatch
     assert "\\u2581Katz" in (tmp_path / "out" / "attention.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_language_model_is_compared_with_ngrams_and_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(EXAMPLES)
     small = {"num-sections": 12, "epochs": 1, "num-layers": 1, "d-model": 16, "vocab-size": 400}
@@ -89,6 +91,7 @@ def test_language_model_is_compared_with_ngrams_and_kept(tmp_path, monkeypatch, 
     assert (tmp_path / "manifest.json").is_file()
 
 
+@pytest.mark.slow
 def test_forecasting_example_scores_every_model(eager, tmp_path, monkeypatch, capsys):
     pytest.importorskip("statsmodels", reason="needs the extra [forecasting]")
     pytest.importorskip("matplotlib", reason="needs the extra [plots]")
@@ -103,6 +106,7 @@ def test_forecasting_example_scores_every_model(eager, tmp_path, monkeypatch, ca
     assert (tmp_path / "forecasts.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_classification_example_exports_the_classifier(eager, tmp_path, monkeypatch, capsys):
     options = {"limit": 200, "epochs": 1, "vocab-size": 400, "d-model": 8}
     run(monkeypatch, "classification.py", **options, out=tmp_path / "languages")

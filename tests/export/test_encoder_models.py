@@ -115,6 +115,7 @@ def answers(forecaster, classifier, text_cases, tmp_path_factory):
     return answers
 
 
+@pytest.mark.slow
 def test_a_fresh_process_gives_the_forecasts_of_python(forecaster, answers):
     model, _ = forecaster
     for case, inputs in series_cases().items():

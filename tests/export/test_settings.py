@@ -97,6 +97,7 @@ def test_scoring_and_attention_do_not_depend_on_the_batch_size(trained, tokenize
         np.testing.assert_allclose(small_batches, one_batch, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search_kind", ["greedy", "beam"])
 def test_streams_and_batches_change_no_translation(
     search_kind, served, trained, tokenizer, word_salads
@@ -131,6 +132,7 @@ def test_min_length_counts_the_end_token(trained, tokenizer, sentences):
             assert ids == hypotheses(free)[i]
 
 
+@pytest.mark.slow
 def test_min_length_is_above_the_limit_of_a_short_source(small, tokenizer):
     translator = Translator(
         small(), tokenizer, search="greedy", min_length=60, max_length=100, max_source_length=9
@@ -138,6 +140,7 @@ def test_min_length_is_above_the_limit_of_a_short_source(small, tokenizer):
     assert (search(translator, ["a"])[0].lengths >= 60).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, size", [("greedy", 1), ("beam", 2)])
 def test_no_ngram_occurs_twice(kind, size, small, tokenizer, sentences):
     arguments = {"search": kind, "beam_size": 2, "max_source_length": 16, "max_length": 40}
@@ -154,6 +157,7 @@ def test_no_ngram_occurs_twice(kind, size, small, tokenizer, sentences):
         assert result.log_probs[i, 0] == pytest.approx(expected, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_coverage_penalty_takes_from_scores_what_was_not_attended_to(
     trained, tokenizer, word_salads
 ):
@@ -176,6 +180,7 @@ def test_coverage_penalty_takes_from_scores_what_was_not_attended_to(
 # Sampling
 
 
+@pytest.mark.slow
 def test_a_sample_is_drawn_from_the_model_and_scored_by_it(trained, tokenizer, sentences):
     choose = sampler(temperature=8.0, seed=1)
     translator = Translator(trained, tokenizer, search="sample", sampler=choose, max_length=24)
@@ -202,6 +207,7 @@ def test_a_sample_depends_on_its_seed_alone(trained, tokenizer, word_salads):
     assert sampled(6).translate(texts).texts != together.texts
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_one_best_token_is_greedy(
     served, trained, tokenizer, sentences, word_salads
 ):

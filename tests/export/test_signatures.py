@@ -127,6 +127,7 @@ def test_a_batch_of_none_has_answers_of_none(name, served):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", ["greedy", "beam"])
 def test_greedy_and_beam_are_translators_of_that_search(
     search, exported, trained, tokenizer, served, sentences, word_salads

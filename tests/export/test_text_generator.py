@@ -103,6 +103,7 @@ def test_whole_sentences_come_from_their_beginnings(generators, sentences):
     assert generators("greedy")(prompts) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_continuation_does_not_depend_on_its_batch(generators, search):
     generator = generators(search)
@@ -254,6 +255,7 @@ def served(exported_generator):
     return dict(zip(REQUESTS, json.loads(result.stdout), strict=True))
 
 
+@pytest.mark.slow
 def test_a_fresh_process_gives_the_same_answers(exported_generator, served):
     expected = exported_generator[0].generate(SERVED)
     assert served["default"]["text"] == expected.texts

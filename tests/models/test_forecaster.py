@@ -342,6 +342,7 @@ def test_a_window_without_scale_does_not_count(series, random):
     assert model.test_on_batch(inputs, random(4, 5, 2)) == 0
 
 
+@pytest.mark.slow
 def test_fit_learns_a_season_and_its_noise():
     rng = np.random.default_rng(0)
     steps = np.arange(600)

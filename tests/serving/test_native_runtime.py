@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(__file__).with_name("savedmodel_runner.cc")
 # The only text ops that an export may need; TensorFlow Serving has them linked in.
 OP_LIBRARY = Path(tensorflow_text.__file__).parent / "python/ops/_sentencepiece_tokenizer.so"

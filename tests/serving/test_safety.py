@@ -37,6 +37,7 @@ def test_any_bytes_and_any_text_are_answered_with_text(served, texts):
         translation.decode("utf-8", "strict")
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_characters_take_little_time_and_memory(exported):
     result = subprocess.run(
         [sys.executable, "-I", "-c", LONG_TEXT, exported[1]], capture_output=True, text=True

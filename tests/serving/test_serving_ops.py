@@ -25,6 +25,7 @@ def test_an_export_has_only_ops_that_the_server_has(exported):
     assert not refused(exported[1])
 
 
+@pytest.mark.slow
 def test_an_export_of_another_search_has_only_such_ops(trained, tokenizer, tmp_path):
     translator = Translator(trained, tokenizer, search="greedy")
     assert not refused(translator.export(tmp_path / "model", signatures=("translate", "align")))

@@ -42,7 +42,12 @@ def fit(model, epochs, callbacks, initial_epoch=0):
 
 # float16 has a scale of its loss to go on with, a strategy its own places for variables.
 @pytest.mark.parametrize(
-    "strategy, dtype", [("none", "float32"), ("none", "mixed_float16"), ("mirrored", "float32")]
+    "strategy, dtype",
+    [
+        ("none", "float32"),
+        pytest.param("none", "mixed_float16", marks=pytest.mark.slow),
+        pytest.param("mirrored", "float32", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_in_two_pieces_ends_with_the_weights_of_one_bit_for_bit(tmp_path, strategy, dtype):
     whole = fit(make(strategy=strategy, dtype=dtype), 4, [])

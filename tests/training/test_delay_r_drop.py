@@ -49,6 +49,7 @@ def test_epochs_before_it_are_plain_and_those_after_it_are_not():
     assert not same(plain, delayed)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_counts_from_the_first_epoch_of_all():
     whole, parts = make(r_drop=3.0), make(r_drop=3.0)
     fit(whole, 3, callbacks=[DelayRDrop(2)])
@@ -65,6 +66,7 @@ class Interrupted(keras.callbacks.Callback):
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_interrupted_leaves_r_drop_on():
     model, other = make(r_drop=3.0), make(r_drop=3.0)
     start = model.get_weights()

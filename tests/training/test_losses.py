@@ -277,6 +277,7 @@ print("same weights")
 """
 
 
+@pytest.mark.slow
 def test_two_devices_train_the_same_weights_as_one_clipped_and_in_parts_too():
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     run = subprocess.run(

@@ -79,14 +79,17 @@ def printed():
     ).split()
 
 
+@pytest.mark.slow
 def test_cores_are_shared_before_the_first_operation_only(printed):
     assert printed[:4] == ["True", "3", "False", "3"]
 
 
+@pytest.mark.slow
 def test_parts_run_at_the_same_time_if_asked_to(printed):
     assert printed[4:6] == ["2.0", "0.0"]
 
 
+@pytest.mark.slow
 def test_streams_of_the_same_seed_train_the_same_weights(printed):
     assert printed[6:] == ["True"]
 

@@ -159,6 +159,7 @@ def test_r_drop_without_dropout_is_the_plain_loss():
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_r_drop_brings_two_predictions_with_dropout_nearer():
     def divergence(**compiled):
         model = make(dropout=0.3)
@@ -171,7 +172,9 @@ def test_r_drop_brings_two_predictions_with_dropout_nearer():
     assert divergence(r_drop=5.0) < 0.5 * divergence()
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.slow)]
+)
 def test_label_ids_above_2048_are_learnt_in_lower_precision(policy):
     size = 3000
     keras.utils.set_random_seed(1)
