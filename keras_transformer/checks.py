@@ -1,12 +1,19 @@
 """Checks of arguments: one error that names the field, the value and the remedy."""
 
+from collections.abc import Mapping
+from numbers import Integral, Real
 from pathlib import Path
 
+LARGEST_INT32, LARGEST_SEED = 2**31 - 1, 2**63 - 1
 
-def check_int(name: str, value, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+
+def check_int(name: str, value, least: int, most: int = LARGEST_INT32) -> int:
+    """`value`, of Python or NumPy, as an `int`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, but is {value!r}.")
-    return value
+    if value > most:
+        raise ValueError(f"{name} must be at most {most}, but is {value}.")
+    return int(value)
 
 
 def check_positive_int(name: str, value) -> int:
@@ -17,11 +24,19 @@ def check_count(name: str, value) -> int:
     return check_int(name, value, 0)
 
 
+def check_seed(value) -> int:
+    return check_int("seed", value, 0, LARGEST_SEED)
+
+
 def check_texts(name: str, texts) -> list[str]:
     """`texts` as a list, if all of them are strings; a TypeError that names them if not."""
+    texts = texts.tolist() if hasattr(texts, "tolist") else texts  # of numpy or pandas
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"{name} must be a list of strings, but is one: {texts!r}; use [text].")
-    texts = list(texts.tolist() if hasattr(texts, "tolist") else texts)  # of numpy or pandas
+    if isinstance(texts, Mapping) or hasattr(texts, "columns") or not hasattr(texts, "__iter__"):
+        remedy = 'pass a list, such as one column, table["text"]'
+        raise TypeError(f"{name} must be a list of strings, but is {texts!r}; {remedy}.")
+    texts = list(texts)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"{name}[{i}] must be a string, but is {text!r}.")
@@ -29,19 +44,20 @@ def check_texts(name: str, texts) -> list[str]:
 
 
 def check_rate(name: str, value) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < 1:
         raise ValueError(f"{name} must be a number in [0, 1), but is {value!r}.")
-    return value
+    return float(value)
 
 
-def check_heads(d_model: int, num_heads: int) -> None:
-    check_positive_int("d_model", d_model)
-    check_positive_int("num_heads", num_heads)
+def check_heads(d_model: int, num_heads: int) -> tuple[int, int]:
+    d_model = check_positive_int("d_model", d_model)
+    num_heads = check_positive_int("num_heads", num_heads)
     if d_model % num_heads:
         raise ValueError(
             f"d_model must be a multiple of num_heads, but d_model={d_model} and "
             f"num_heads={num_heads}; choose num_heads among the divisors of {d_model}."
         )
+    return d_model, num_heads
 
 
 def check_choice(name: str, value, choices) -> str:
@@ -53,12 +69,12 @@ def check_choice(name: str, value, choices) -> str:
 
 def check_quantiles(values) -> tuple[float, ...]:
     values = tuple(values) if hasattr(values, "__iter__") else (values,)
-    numbers = all(isinstance(value, (int, float)) and 0 < value < 1 for value in values)
+    numbers = all(isinstance(value, Real) and 0 < value < 1 for value in values)
     if not numbers or any(low >= high for low, high in zip(values, values[1:], strict=False)):
         raise ValueError(
             f"quantiles must be rising numbers in (0, 1), such as (0.1, 0.5, 0.9), not {values!r}."
         )
-    return values
+    return tuple(map(float, values))
 
 
 def check_directory(name: str, path) -> None:

@@ -6,7 +6,9 @@ misspelt options are answered at once.
 
 import os
 import platform
+import signal
 import sys
+import threading
 from importlib import import_module
 
 from keras_transformer.commands.options import build_parser
@@ -19,6 +21,7 @@ def main(arguments=None) -> int:
     if not options.verbose:
         _silence_native_log()
     _turn_on_onednn()
+    _exit_when_terminated()
     try:
         command = import_module(f"keras_transformer.commands.{options.command}")
         command.run(options)
@@ -62,6 +65,12 @@ def _turn_on_onednn() -> None:
     """
     if platform.machine() in {"x86_64", "AMD64"}:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
+def _exit_when_terminated() -> None:
+    """Makes SIGTERM, by which containers and schedulers stop a process, an exit that cleans up."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def _fail(message, options, error) -> int:

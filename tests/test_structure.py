@@ -86,6 +86,7 @@ ORDER = {
         "top_k",
         "prefix",
         "rounds",
+        "search_arguments",
         "greedy_search",
         "beam_state",
         "beam_search",

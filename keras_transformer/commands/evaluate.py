@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from keras_transformer.checks import check_new_file
-from keras_transformer.commands.loading import load
+from keras_transformer.commands.loading import loaded
 from keras_transformer.commands.translate import one_line
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.evaluation.scores import check_bleu_tokenize, score_translations
@@ -20,7 +20,8 @@ def run(options) -> None:
             f"{options.source} has {len(sources)} lines, but {options.target} has "
             f"{len(references)}; line n of one must be the reference of line n of the other."
         )
-    translations = load(options.model, options)(sources)
+    with loaded(options.model, options) as translate:
+        translations = translate(sources)
     scores = score_translations(translations, references, options.bleu_tokenize)
     print(f"BLEU {scores.bleu:.2f}  {scores.bleu_signature}")
     print(f"chrF {scores.chrf:.2f}  {scores.chrf_signature}")

@@ -1,7 +1,7 @@
 """What `translate` and `evaluate` call to get from strings to strings."""
 
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import tensorflow as tf
@@ -29,8 +29,11 @@ def search_options(options) -> dict:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def load(path, options):
+@contextmanager
+def loaded(path, options):
     """A function from a list of strings to a list of strings, from a run or an export.
+
+    In the end it says how many of them were longer than what a run reads of one.
 
     Raises:
         ValueError: if `path` is neither, or search options are given for an export.
@@ -40,12 +43,15 @@ def load(path, options):
         tf.config.threading.set_intra_op_parallelism_threads(1)
     if is_run(path):
         translator = load_translator(path, num_streams=num_cores(), **search_options(options))
+        cut = []  # for each text, whether it is
 
         def translate(texts):
-            say_cut(translator, texts)
+            cut.extend(are_cut(translator, texts))
             return translator(texts)
 
-        return translate
+        yield translate
+        say_cut(cut, translator.settings.max_source_length)
+        return
     exported = saved_model_path(path)
     if exported is None:
         what = "is neither a run nor an export" if Path(path).exists() else "does not exist"
@@ -53,17 +59,20 @@ def load(path, options):
     if given := search_options(options):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ValueError(f"{path} is an export, whose search is fixed; leave out {names}.")
-    return load_export(exported)
+    yield load_export(exported)
 
 
-def say_cut(translator, texts) -> None:
-    """Says how many texts are longer than what a translator reads of one."""
-    longest = translator.settings.max_source_length
-    lengths = translator.tokenizer.tokenize(as_tensor(texts)).row_lengths() + 1
-    count = int(tf.reduce_sum(tf.cast(lengths > longest, tf.int32)))
-    if count:
+def are_cut(translator, texts) -> list[bool]:
+    """Whether each text is longer than what a translator reads of one."""
+    texts = as_tensor([text.strip() for text in texts])
+    lengths = translator.tokenizer.tokenize(texts).row_lengths() + 1
+    return (lengths > translator.settings.max_source_length).numpy().tolist()
+
+
+def say_cut(cut, longest) -> None:
+    if any(cut):
         print(
-            f"note: {count} of {len(texts)} lines are read up to token {longest}; give a larger "
+            f"note: {sum(cut)} of {len(cut)} lines are read up to token {longest}; give a larger "
             "--max-source-length, and --max-length for what is written, or a sentence a line",
             file=sys.stderr,
         )

@@ -1,29 +1,35 @@
 """`keras-transformer translate`: one line in, exactly one line out."""
 
+import codecs
 import sys
 
-from keras_transformer.commands.loading import load
+from keras_transformer.commands.loading import loaded
 
 CHUNK_BYTES, MOST_LINES = 1 << 16, 512
 
 
 def run(options) -> None:
     """Translates standard input until it ends, as much at a time as has arrived."""
-    translate = load(options.model, options)
-    for lines in lines_as_they_come(sys.stdin.buffer):
-        for translation in translate([decode(line) for line in lines]):
-            sys.stdout.buffer.write(one_line(translation).encode() + b"\n")
-        sys.stdout.buffer.flush()
+    with loaded(options.model, options) as translate:
+        for lines in lines_as_they_come(sys.stdin.buffer):
+            for translation in translate([decode(line) for line in lines]):
+                sys.stdout.buffer.write(one_line(translation).encode() + b"\n")
+            sys.stdout.buffer.flush()
 
 
 def lines_as_they_come(stream):
-    """Yields lists of lines, bytes without their ends, without waiting for more than one line."""
-    rest = b""
+    """Yields lists of lines, bytes without their ends, without waiting for more than one line.
+
+    A byte order mark at the beginning is not text.
+    """
+    rest, mark = b"", codecs.BOM_UTF8
     while data := stream.read1(CHUNK_BYTES):
         *lines, rest = (rest + data).split(b"\n")
+        if lines:
+            lines[0], mark = lines[0].removeprefix(mark), b""
         for start in range(0, len(lines), MOST_LINES):
             yield lines[start : start + MOST_LINES]
-    if rest:
+    if rest := rest.removeprefix(mark):
         yield [rest]
 
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.checks import check_count, check_int, check_positive_int, check_texts
+from keras_transformer.checks import check_int, check_positive_int, check_seed, check_texts
 from keras_transformer.data.special_tokens import END_ID, START_ID
 from keras_transformer.data.token_rows import TokenPairs, sample_rows, tokenize_rows
 
@@ -102,7 +102,7 @@ class TokenBatches:
         check_positive_int("batch_tokens", batch_tokens)
         check_positive_int("num_buckets", num_buckets)
         check_int("max_length", max_length, 2)
-        check_count("seed", seed)
+        check_seed(seed)
         if not 0 <= bpe_dropout < 1:
             raise ValueError(f"bpe_dropout must be a number in [0, 1), but is {bpe_dropout!r}.")
         self.texts, self.tokenizer = (sources, targets), tokenizer

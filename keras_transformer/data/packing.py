@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.checks import check_count, check_positive_int, check_texts
+from keras_transformer.checks import check_positive_int, check_seed, check_texts
 from keras_transformer.data.batching import epochs_dataset
 from keras_transformer.data.special_tokens import END_ID, PAD_ID
 from keras_transformer.data.token_rows import tokenize_rows
@@ -92,7 +92,7 @@ class PackedBatches:
     def __init__(self, texts, tokenizer, *, length=256, batch_size=32, shuffle=True, seed=0):
         check_positive_int("length", length)
         check_positive_int("batch_size", batch_size)
-        check_count("seed", seed)
+        check_seed(seed)
         self.rows = tokenize_rows(check_texts("texts", texts), tokenizer)
         if not len(self.rows.values):
             raise ValueError(

@@ -17,7 +17,7 @@ from babel.dates import format_date, format_time
 from babel.numbers import format_currency, get_currency_name
 from num2words import num2words
 
-from keras_transformer.checks import check_count, check_positive_int
+from keras_transformer.checks import check_positive_int, check_seed
 
 SPLITS = ("valid", "test") + ("train",) * 18  # Chosen by the checksum of the English.
 
@@ -240,7 +240,7 @@ def synthetic_pairs(
         3
     """
     check_positive_int("num_pairs", num_pairs)
-    check_count("seed", seed)
+    check_seed(seed)
     if split not in SPLITS:
         raise ValueError(f'split must be "train", "valid" or "test", but is {split!r}.')
     rng, pairs = random.Random(seed), {}

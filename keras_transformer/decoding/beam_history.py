@@ -8,14 +8,18 @@ from keras import ops
 from keras_transformer.decoding.beam_search import (
     best_continuations,
     best_hypotheses,
-    check_beam,
     continuations,
     gather_rows,
     is_done,
 )
 from keras_transformer.decoding.beam_state import BeamState, next_state, scores_of, start_state
 from keras_transformer.decoding.constraints import Rules
-from keras_transformer.decoding.greedy_search import check_max_length, row_limits, row_values
+from keras_transformer.decoding.search_arguments import (
+    check_beam,
+    check_max_length,
+    row_limits,
+    row_values,
+)
 from keras_transformer.decoding.search_result import IMPOSSIBLE
 
 # What became of a hypothesis.
@@ -98,14 +102,14 @@ def beam_history(
         >>> [(node.token, node.fate) for node in tree[:4]]
         [(0, 'kept'), (1, 'kept'), (0, 'kept'), (2, 'kept')]
     """
-    check_max_length(max_length)
-    check_beam(beam_size, num_hypotheses)
+    max_length = check_max_length(max_length)
+    beam_size, num_hypotheses = check_beam(beam_size, num_hypotheses)
     start_ids = ops.cast(start_ids, "int32")
     if len(start_ids) != 1:
         raise ValueError(
             f"start_ids must be of one sentence, but is of {len(start_ids)}; look at one at a time."
         )
-    rules = Rules(suppress_ids, min_length, end_id, constraints)
+    rules = Rules.of(suppress_ids, min_length, end_id, constraints)
     state = start_state(
         start_ids,
         cache,

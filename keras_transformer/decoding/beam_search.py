@@ -11,10 +11,15 @@ from keras_transformer.decoding.beam_state import (
     start_state,
 )
 from keras_transformer.decoding.constraints import Rules
-from keras_transformer.decoding.greedy_search import check_max_length, row_limits, row_values
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
 from keras_transformer.decoding.prefix import force_prefix
 from keras_transformer.decoding.rounds import no_room, search_in_rounds
+from keras_transformer.decoding.search_arguments import (
+    check_beam,
+    check_max_length,
+    row_limits,
+    row_values,
+)
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 from keras_transformer.decoding.top_k import allowed_top_k
 
@@ -80,7 +85,7 @@ def beam_search(
         A `SearchResult`.
 
     Raises:
-        ValueError: if a size or the penalty is out of range.
+        ValueError: if a size, a length, the penalty or a token is out of range.
 
     Example:
         >>> def spell(token_ids, cache, position):  # 1, then 2, then the end token 3
@@ -89,11 +94,10 @@ def beam_search(
         >>> np.array(result.ids).tolist()
         [[[1, 2, 3, 0, 0]]]
     """
-    check_max_length(max_length)
-    check_beam(beam_size, num_hypotheses)
+    max_length = check_max_length(max_length)
+    beam_size, num_hypotheses = check_beam(beam_size, num_hypotheses)
     reorder_cache = reorder_cache or gather_rows
-
-    rules = Rules(suppress_ids, min_length, end_id, constraints)
+    rules = Rules.of(suppress_ids, min_length, end_id, constraints)
 
     def step(*state):
         state = BeamState(*state)
@@ -223,13 +227,3 @@ def best_hypotheses(state, num_hypotheses) -> SearchResult:
 def gather_rows(cache, rows):
     """The default `reorder_cache`: row `rows[i]` of every tensor becomes row i."""
     return keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), cache)
-
-
-def check_beam(beam_size, num_hypotheses) -> None:
-    if not isinstance(beam_size, int) or beam_size < 1:
-        raise ValueError(f"beam_size must be an integer of at least 1, but is {beam_size!r}.")
-    if not isinstance(num_hypotheses, int) or not 1 <= num_hypotheses <= beam_size:
-        raise ValueError(
-            f"num_hypotheses must be an integer in [1, beam_size={beam_size}], but is "
-            f"{num_hypotheses!r}; widen the beam."
-        )

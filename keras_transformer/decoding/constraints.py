@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
+from keras_transformer.checks import check_count
+
 # More tokens than this are masked.
 FEW = 8
 
@@ -47,10 +49,19 @@ def no_repeat_ngram(size):
 class Rules(NamedTuple):
     """What a search must not choose."""
 
-    suppress_ids: Any
+    suppress_ids: tuple[int, ...]
     min_length: int
     end_id: int
     constraints: Any
+
+    @classmethod
+    def of(cls, suppress_ids, min_length, end_id, constraints):
+        """Of arguments that are checked here."""
+        if not hasattr(suppress_ids, "__iter__"):
+            raise ValueError(f"suppress_ids must be a list, but is {suppress_ids!r}; () for none.")
+        suppress_ids = tuple(check_count("suppress_ids", token) for token in suppress_ids)
+        end_id = check_count("end_id", end_id)
+        return cls(suppress_ids, check_count("min_length", min_length), end_id, constraints)
 
     def forbidden(self, logits, ids, state):
         """What is forbidden at the next step.
@@ -67,6 +78,12 @@ class Rules(NamedTuple):
             is forbidden.
         """
         position, size = state.position, logits.shape[-1]
+        for name, tokens in (("end_id", [self.end_id]), ("suppress_ids", self.suppress_ids)):
+            if max(tokens, default=0) >= size:
+                raise ValueError(
+                    f"{name} must be among the {size} tokens that the logits have, but "
+                    f"is {max(tokens)}."
+                )
         masks = [constraint(ids, position, size) for constraint in self.constraints]
         few = []
         if len(self.suppress_ids) <= FEW:

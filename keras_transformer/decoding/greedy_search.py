@@ -1,15 +1,14 @@
 """The most probable token at every step."""
 
-from numbers import Real
 from typing import Any, NamedTuple
 
 from keras import ops
 
 from keras_transformer.decoding.constraints import Rules
-from keras_transformer.decoding.length_penalty import check_length_penalty
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
 from keras_transformer.decoding.prefix import force_prefix
 from keras_transformer.decoding.rounds import no_room, search_in_rounds, take_sentences
+from keras_transformer.decoding.search_arguments import check_max_length, row_limits, row_values
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 from keras_transformer.decoding.top_k import allowed_top_k
 
@@ -73,7 +72,7 @@ def greedy_search(
         A `SearchResult` with N = 1.
 
     Raises:
-        ValueError: if `max_length` or `length_penalty` is out of range.
+        ValueError: if a length, the penalty or a token is out of range.
 
     Example:
         >>> def spell(token_ids, cache, position):  # 1, then 2, then the end token 3
@@ -82,9 +81,8 @@ def greedy_search(
         >>> np.array(result.ids).tolist()
         [[[1, 2, 3, 0, 0]]]
     """
-    check_max_length(max_length)
-
-    rules = Rules(suppress_ids, min_length, end_id, constraints)
+    max_length = check_max_length(max_length)
+    rules = Rules.of(suppress_ids, min_length, end_id, constraints)
 
     def step(*state):
         state = GreedyState(*state)
@@ -183,26 +181,3 @@ def result_of(state) -> SearchResult:
         log_probs=ops.where(exists, state.log_probs, IMPOSSIBLE),
     )
     return SearchResult(*(ops.expand_dims(field, 1) for field in result))
-
-
-def check_max_length(max_length) -> None:
-    """Refuses an integer below 1; a tensor's value is not known here."""
-    if isinstance(max_length, int) and max_length < 1:
-        raise ValueError(f"max_length must be at least 1, but is {max_length}.")
-
-
-def row_limits(start_ids, max_length, max_lengths):
-    """The most tokens of each hypothesis: int32 (B,)."""
-    limits = ops.zeros_like(start_ids) + max_length
-    if max_lengths is None:
-        return limits
-    return ops.minimum(limits, ops.cast(max_lengths, "int32"))
-
-
-def row_values(start_ids, alpha):
-    """The length penalty's exponent of each sentence: float32 (B,)."""
-    if isinstance(alpha, (list, tuple)):
-        alpha = ops.convert_to_tensor(alpha, "float32")
-    if isinstance(alpha, Real) or not hasattr(alpha, "shape"):  # a tensor's value is not known here
-        check_length_penalty(alpha)
-    return ops.zeros_like(start_ids, "float32") + ops.cast(alpha, "float32")

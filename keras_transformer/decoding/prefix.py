@@ -16,14 +16,17 @@ def force_prefix(prefix, position, logits, top_logits, tokens):
         tokens: int32 (R, k), whose they are.
 
     Returns:
-        The last two; inside a prefix the first is its token, and the others IMPOSSIBLE.
+        The last two; inside a prefix the first is its token, and the others IMPOSSIBLE, as is one
+        that the vocabulary has not.
     """
     if prefix.shape[1] == 0:
         return top_logits, tokens
     here = ops.arange(ops.shape(prefix)[1]) == position  # (P,)
-    forced = ops.sum(ops.where(here, prefix, 0), axis=1, keepdims=True)  # (R, 1)
-    forced = ops.clip(ops.cast(forced, "int32"), 0, logits.shape[-1] - 1)
+    wanted = ops.sum(ops.where(here, prefix, 0), axis=1, keepdims=True)  # (R, 1)
+    wanted = ops.cast(wanted, "int32")
+    forced = ops.clip(wanted, 0, logits.shape[-1] - 1)
     first = ops.arange(tokens.shape[1]) == 0  # (k,)
-    logit = ops.where(first, ops.take_along_axis(logits, forced, axis=1), IMPOSSIBLE)  # (R, k)
+    possible = ops.logical_and(first, forced == wanted)  # (R, k)
+    logit = ops.where(possible, ops.take_along_axis(logits, forced, axis=1), IMPOSSIBLE)  # (R, k)
     inside = forced > 0
     return ops.where(inside, logit, top_logits), ops.where(inside, forced, tokens)

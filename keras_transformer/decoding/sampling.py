@@ -1,6 +1,7 @@
 """Random choices instead of the largest logit."""
 
 import math
+from numbers import Integral, Real
 
 import numpy as np
 from keras import ops
@@ -52,6 +53,7 @@ def sampler(*, temperature=1.0, top_k=0, top_p=1.0, seed=0):
         [[2, 2], [2, 2], [2, 0], [2, 2], [2, 0]]
     """
     check_sampling(temperature, top_k, top_p, seed)
+    temperature, top_k, top_p, seed = float(temperature), int(top_k), float(top_p), int(seed)
 
     def choose(logits, position):
         logits = ops.cast(logits, "float32")
@@ -141,8 +143,8 @@ def check_sampling(temperature, top_k, top_p, seed) -> None:
 
 
 def is_number(x) -> bool:
-    return isinstance(x, (int, float)) and not isinstance(x, bool)
+    return isinstance(x, Real) and not isinstance(x, bool)
 
 
 def is_integer(x) -> bool:
-    return isinstance(x, int) and not isinstance(x, bool)
+    return isinstance(x, Integral) and not isinstance(x, bool)

@@ -101,6 +101,13 @@ def export_classifier(model, directory, *, tokenizer=None, overwrite=False) -> s
 
     def classify(ids):
         ids = ids[:, : model.embedding.max_length]
+        message = f"ids must be in [0, {model.embedding.vocab_size})."
+        checks = [
+            tf.debugging.assert_non_negative(ids, message),
+            tf.debugging.assert_less(ids, model.embedding.vocab_size, message),
+        ]
+        with tf.control_dependencies(checks):
+            ids = tf.identity(ids)
         probabilities = tf.nn.softmax(model(ids, training=False))  # (B, C)
         class_id = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
         return {"probabilities": probabilities, "class_id": class_id}

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.checks import check_choice
+from keras_transformer.checks import check_choice, check_texts
 from keras_transformer.export.precision import PRECISIONS, serving_copy
 from keras_transformer.export.version_directory import write_version
 from keras_transformer.export.warmup import write_batching_parameters, write_warmup_requests
@@ -23,6 +23,8 @@ def export_saved_model(
     `TextGenerator`; the other arguments, result and errors are those of `Translator.export`.
     """
     check_choice("precision", precision, PRECISIONS)
+    names = None if names is None else check_texts("signatures", names)
+    warmup = None if warmup is None else check_texts("warmup", warmup)
 
     def write(path):
         module = serving_module(translator, precision, names)

@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 from keras_transformer.checks import check_choice, check_count, check_positive_int
-from keras_transformer.decoding.beam_search import check_beam
 from keras_transformer.decoding.coverage_penalty import check_coverage_penalty
 from keras_transformer.decoding.length_penalty import check_length_penalty
 
@@ -26,6 +25,11 @@ class SearchSettings(NamedTuple):
     coverage_penalty: float = 0.0
     max_source_length: int = 1
 
+    @property
+    def longest(self) -> int:
+        """The most tokens of a source or a translation."""
+        return max(self.max_source_length, self.max_length)
+
 
 def check_settings(settings: SearchSettings) -> SearchSettings:
     """The settings, if each is in range.
@@ -34,13 +38,13 @@ def check_settings(settings: SearchSettings) -> SearchSettings:
         ValueError: naming the first that is not.
     """
     check_choice("search", settings.search, SEARCHES)
-    check_beam(settings.beam_size, 1)
     check_length_penalty(settings.length_penalty)
     check_coverage_penalty(settings.coverage_penalty)
-    for name in ("max_source_length", "max_length", "batch_size", "num_streams"):
-        check_positive_int(name, getattr(settings, name))
+    sizes = ("beam_size", "max_source_length", "max_length", "batch_size", "num_streams")
+    checked = {name: check_positive_int(name, getattr(settings, name)) for name in sizes}
     for name in ("min_length", "no_repeat_ngram"):
-        check_count(name, getattr(settings, name))
+        checked[name] = check_count(name, getattr(settings, name))
+    settings = settings._replace(**checked)
     if settings.min_length > settings.max_length:
         raise ValueError(
             f"min_length must be at most max_length={settings.max_length}, but is "
@@ -51,4 +55,6 @@ def check_settings(settings: SearchSettings) -> SearchSettings:
             f'search="sample" and a sampler go together, but search is {settings.search!r} and '
             f"sampler is {settings.sampler!r}; pass sampler=sampler(seed=1), or neither."
         )
+    if settings.sampler is not None and not callable(settings.sampler):
+        raise ValueError(f"sampler must be what sampler() returns, but is {settings.sampler!r}.")
     return settings

@@ -21,10 +21,18 @@ def check_backend(what: str) -> None:
         )
 
 
-def check_fit(what: str, sizes: dict, tokenizer) -> None:
-    """A ValueError if the backend has no graphs, or a vocabulary size is not the tokenizer's."""
+def check_fit(what: str, model, sizes, tokenizer) -> None:
+    """A ValueError if the backend has no graphs, or a vocabulary size is not the tokenizer's.
+
+    `sizes` names those of the model. A TypeError if it or the tokenizer is something else.
+    """
     check_backend(what)
-    for name, size in sizes.items():
+    if not all(hasattr(model, name) for name in sizes):
+        raise TypeError(f"{what} takes no model such as {model!r}, which has no {sizes[0]}.")
+    if not hasattr(tokenizer, "vocab_size"):
+        raise TypeError(f"tokenizer must be a Tokenizer, but is {tokenizer!r}; use Tokenizer.load.")
+    for name in sizes:
+        size = getattr(model, name)
         if not 0 <= size - tokenizer.vocab_size < VOCABULARY_PADDING:
             raise ValueError(
                 f"The model's {name} is {size}, but the tokenizer has {tokenizer.vocab_size} ids; "

@@ -105,7 +105,7 @@ class TextGenerator(tf.Module):
                 num_streams=num_streams,
             )
         )
-        check_fit("TextGenerator", {"vocab_size": model.vocab_size}, tokenizer)
+        check_fit("TextGenerator", model, ("vocab_size",), tokenizer)
         if max_length >= model.max_length:
             raise ValueError(
                 f"max_length must leave room for a prompt among the {model.max_length} tokens that "

@@ -42,12 +42,15 @@ class TranslationGraph(SearchGraph):
         Blank text has length 1: the end token alone.
         """
         text = tf.reshape(text, [-1])  # may come as a scalar
-        return self.target_ids(tf.strings.regex_replace(text, f"^{BLANKS}|{BLANKS}$", ""))
+        text = tf.strings.regex_replace(text, f"^{BLANKS}|{BLANKS}$", "")
+        return self._ids(text, self.settings.max_source_length)
 
     def target_ids(self, text):
         """As `source_ids`, of translations that are given: blanks are kept."""
-        tokens = self.tokenizer.tokenize(text)  # (B, None)
-        return padded_with_end(tokens[:, : self.settings.max_source_length - 1])
+        return self._ids(text, self.settings.longest)
+
+    def _ids(self, text, length):
+        return padded_with_end(self.tokenizer.tokenize(text)[:, : length - 1])
 
     def translations(self, source_ids, source_lengths, search):
         """The best translation of each sentence: a `SearchResult` with N = 1, traced only once."""

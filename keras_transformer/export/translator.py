@@ -38,8 +38,8 @@ class Translator(tf.Module):
         min_length: the fewest tokens of a translation, its end token included.
         no_repeat_ngram: n, if no n tokens in a row may occur twice; 0 for any.
         sampler: what `decoding.sampling.sampler` returns, for `search="sample"`.
-        max_source_length: tokens read of a source, or of a translation that is given, the end token
-            included; what follows is cut off.
+        max_source_length: tokens read of a source, the end token included; what follows is cut
+            off.
         max_length: the most tokens of a translation. A translation also ends at three tokens for
             each source token plus 20.
         batch_size: sentences searched at a time; more in a call are sorted by length and split.
@@ -100,8 +100,7 @@ class Translator(tf.Module):
                 num_streams=num_streams,
             )
         )
-        names = ("source_vocab_size", "target_vocab_size")
-        check_fit("Translator", {name: getattr(model, name) for name in names}, tokenizer)
+        check_fit("Translator", model, ("source_vocab_size", "target_vocab_size"), tokenizer)
         _check_max_length(model, self.longest)
         self.model = model
         self.tokenizer = tokenizer
@@ -122,10 +121,11 @@ class Translator(tf.Module):
         return [Translations([t.decode() for t in row], scores.tolist()) for row, scores in rows]
 
     def score(self, sources, targets) -> list[float]:
-        """The log-probability of each target as the translation of its source.
+        """The log-probability of each target, and its end token, as its source's translation.
 
         Raises:
-            ValueError: if the lists differ in length.
+            ValueError: if the lists differ in length, or a target has more tokens than
+                `max_source_length` and `max_length`.
         """
         sources, targets = check_texts("sources", sources), check_texts("targets", targets)
         if len(sources) != len(targets):
@@ -133,6 +133,13 @@ class Translator(tf.Module):
                 f"sources and targets must be pairs, but there are {len(sources)} sources and "
                 f"{len(targets)} targets."
             )
+        lengths = self.tokenizer.tokenize(as_tensor(targets)).row_lengths() + 1
+        for i, length in enumerate(lengths.numpy()):
+            if length > self.settings.longest:
+                raise ValueError(
+                    f"targets[{i}] has {length} tokens with its end token, of which "
+                    f"{self.settings.longest} would be scored; make max_length larger."
+                )
         output = self._functions["score"](as_tensor(sources), as_tensor(targets))
         return output["log_prob"].numpy().tolist()
 
@@ -160,6 +167,7 @@ class Translator(tf.Module):
 
         Raises:
             ValueError: if the version exists, or `precision` is another.
+            TypeError: if `signatures` or `warmup` is no list of strings.
             RuntimeError: if the exported model fails its self-test.
         """
         return export_saved_model(
@@ -174,7 +182,7 @@ class Translator(tf.Module):
     @property
     def longest(self) -> int:
         """The longest sequence that the model meets, in tokens."""
-        return max(self.settings.max_source_length, self.settings.max_length)
+        return self.settings.longest
 
     def signatures(self, model, weights=None) -> dict:
         """What can be asked of a model like this one; `weights` as in `SearchGraph`."""

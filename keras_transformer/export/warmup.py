@@ -59,9 +59,10 @@ def _of_all_lengths(texts):
 
 def _batches(texts):
     """Every text alone, then batches of the larger sizes, short and long texts mixed."""
-    yield from ([text.encode()] for text in texts)
+    texts = [text.encode("utf-8", "replace") for text in texts]
+    yield from ([text] for text in texts)
     for size in BATCH_SIZES[1:]:
-        yield [texts[i % len(texts)].encode() for i in range(size)]
+        yield [texts[i % len(texts)] for i in range(size)]
 
 
 def write_batching_parameters(version_directory, *, max_batch_size=32, timeout_micros=2000):

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_transformer.checks import check_rate
+from keras_transformer.checks import check_heads, check_positive_int, check_rate
 from keras_transformer.layers.extras import WithExtras, as_tuple
 from keras_transformer.layers.feed_forward import (
     FeedForward,
@@ -65,10 +65,9 @@ class EncoderLayer(WithExtras, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.d_ff = d_ff
-        self.dropout = dropout
+        self.d_model, self.num_heads = check_heads(d_model, num_heads)
+        self.d_ff = check_positive_int("d_ff", d_ff)
+        self.dropout = check_rate("dropout", dropout)
         self.attention_dropout = check_rate("attention_dropout", attention_dropout)
         self.feed_forward_dropout = check_rate("feed_forward_dropout", feed_forward_dropout)
         self.activation = get_activation(activation)

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.checks import check_positive_int
+
 
 def linear(x, kernel, bias=None):
     """`x W + b` on the last axis, as one product of two matrices.
@@ -83,6 +85,9 @@ class Linear(keras.layers.Dense):
         >>> ops.shape(Linear(8)(np.ones((1, 3, 4))))
         (1, 3, 8)
     """
+
+    def __init__(self, units, **kwargs):
+        super().__init__(check_positive_int("units", units), **kwargs)  # Keras takes none of NumPy
 
     def call(self, inputs, training=None):
         outputs = linear(inputs, self.kernel, self.bias)

@@ -135,10 +135,8 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
 
     def __init__(self, d_model, num_heads, *, dropout=0.0, rotary=False, **kwargs):
         super().__init__(**kwargs)
-        check_heads(d_model, num_heads)
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.head_dim = d_model // num_heads
+        self.d_model, self.num_heads = check_heads(d_model, num_heads)
+        self.head_dim = self.d_model // self.num_heads
         self.dropout = check_rate("dropout", dropout)
         self.rotary = rotary
         if rotary and self.head_dim % 2:

@@ -82,7 +82,7 @@ class Transformer(TokenTrainer, keras.Model):
     ):
         super().__init__(**kwargs)
         self.source_vocab_size = check_positive_int("source_vocab_size", source_vocab_size)
-        self.target_vocab_size = source_vocab_size
+        self.target_vocab_size = self.source_vocab_size
         if target_vocab_size is not None:
             self.target_vocab_size = check_positive_int("target_vocab_size", target_vocab_size)
         self.tied_embeddings = check_choice("tied_embeddings", tied_embeddings, TYINGS)

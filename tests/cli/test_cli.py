@@ -2,6 +2,7 @@
 
 import io
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from keras_transformer.cli import _reopen_closed_streams, main
+from keras_transformer.cli import _exit_when_terminated, _reopen_closed_streams, main
 from keras_transformer.commands.translate import decode, lines_as_they_come, one_line
 from keras_transformer.export.run_directory import save_run
 
@@ -152,11 +153,14 @@ def test_lines_are_translated_as_they_come():
     assert next(lines) == [b"a", b"b\r"] and len(stream.parts) == 3
     assert next(lines) == [b"cd"] and len(stream.parts) == 2
     assert list(lines) == [[b"ef"]]
+    marked = Pipe(b"\xef\xbb", b"\xbfa\n\xef\xbb\xbfb")  # a mark inside the text is text
+    assert list(lines_as_they_come(marked)) == [[b"a"], [b"\xef\xbb\xbfb"]]
+    assert list(lines_as_they_come(Pipe(b"\xef\xbb\xbf"))) == []
     assert [decode(line) for line in (b"b\r", b"\xff", b"")] == ["b", "\ufffd", ""]
 
 
 def test_lines_that_are_cut_are_counted(run, monkeypatch, capsysbinary):
-    data = " ".join(["dog"] * 40).encode() + b"\na dog\n"
+    data = " ".join(["dog"] * 40).encode() + b"\na dog" + b" " * 40 + b"\n"
     for limit, noted in (("9", True), ("60", False)):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
         options = ["--search", "greedy", "--max-length", "9", "--max-source-length", limit]
@@ -165,6 +169,21 @@ def test_lines_that_are_cut_are_counted(run, monkeypatch, capsysbinary):
         assert captured.out.count(b"\n") == 2
         note = b"note: 1 of 2 lines are read up to token 9; give a larger --max-source-length"
         assert (note in captured.err) == noted
+
+
+def test_termination_is_an_exit_that_cleans_up():
+    before = signal.getsignal(signal.SIGTERM)
+    cleaned_up = []
+    try:
+        _exit_when_terminated()
+        with pytest.raises(SystemExit) as exit:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                cleaned_up.append(True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert exit.value.code == 143 and cleaned_up
 
 
 def test_closed_streams_lead_nowhere(monkeypatch):

@@ -374,11 +374,11 @@ def test_a_batch_of_none_gives_none(graph):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"max_length": 0}, "max_length must be at least 1, but is 0"),
+        ({"max_length": 0}, "max_length must be an integer of at least 1, but is 0"),
         ({"length_penalty": -1}, r"length_penalty must be a number in \[0, 10\], but is -1"),
         ({"beam_size": 0}, "beam_size must be an integer of at least 1, but is 0"),
         ({"beam_size": 2.0}, "beam_size must be an integer of at least 1, but is 2.0"),
-        ({"num_hypotheses": 0}, r"num_hypotheses must be an integer in \[1, beam_size=4\]"),
+        ({"num_hypotheses": 0}, "num_hypotheses must be an integer of at least 1, but is 0"),
         ({"num_hypotheses": 5}, r"in \[1, beam_size=4\], but is 5; widen the beam"),
     ],
 )

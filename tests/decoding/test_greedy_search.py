@@ -188,8 +188,8 @@ def test_a_batch_of_none_gives_none(wrap):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"max_length": 0}, "max_length must be at least 1, but is 0"),
-        ({"max_length": -3}, "max_length must be at least 1, but is -3"),
+        ({"max_length": 0}, "max_length must be an integer of at least 1, but is 0"),
+        ({"max_length": -3}, "max_length must be an integer of at least 1, but is -3"),
         ({"length_penalty": -1}, "length_penalty must be a number in .0, 10., but is -1"),
     ],
 )

@@ -184,6 +184,13 @@ def test_weights_that_are_not_finite_are_not_exported(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("wrong", [-1, 10_000])
+def test_ids_that_the_vocabulary_has_not_are_refused(classifier, wrong):
+    ask = tf.saved_model.load(classifier[1]).signatures["serving_default"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"ids must be in \[0, "):
+        ask(ids=tf.constant([[4, 5], [4, wrong]]))
+
+
 def test_covariates_that_end_too_soon_are_named(forecaster):
     ask = tf.saved_model.load(forecaster[1]).signatures["serving_default"]
     history, covariates = tf.zeros((1, 6, 2)), tf.zeros((1, 8, 1))

@@ -114,6 +114,9 @@ def test_random_weights_of_any_kind_give_finite_scores(tokenizer):
         ("a dog", r"list of strings, but is one: 'a dog'; use \[text\]"),
         ([b"a dog"], r"texts\[0\] must be a string, but is b'a dog'"),
         (["a dog", None], r"texts\[1\] must be a string, but is None"),
+        (np.array("a dog"), r"list of strings, but is one: 'a dog'; use \[text\]"),
+        ({"text": ["a dog"]}, r"but is {'text': \['a dog'\]}; pass a list, such as one column"),
+        (None, "texts must be a list of strings, but is None"),
     ],
 )
 def test_what_is_no_list_of_strings_is_refused(translator, texts, message):
@@ -130,11 +133,51 @@ def test_what_is_no_list_of_strings_is_refused(translator, texts, message):
         ({"max_length": 0}, "max_length must be an integer of at least 1, but is 0"),
         ({"max_length": 4096}, "at most the model's max_length of 2048, but the larger is 4096"),
         ({"batch_size": 2.5}, "batch_size must be an integer of at least 1, but is 2.5"),
+        ({"batch_size": 2**31}, "batch_size must be at most 2147483647, but is 2147483648"),
+        ({"beam_size": True}, "beam_size must be an integer of at least 1, but is True"),
+        ({"search": "sample", "sampler": 5}, r"sampler must be what sampler\(\) returns, but is 5"),
     ],
 )
 def test_bad_settings_are_refused(trained, tokenizer, arguments, message):
     with pytest.raises(ValueError, match=message):
         Translator(trained, tokenizer, **arguments)
+
+
+def test_numbers_of_numpy_are_those_of_python(trained, tokenizer, sentences):
+    sizes = {"beam_size": np.int64(3), "max_length": np.int32(99), "length_penalty": np.float32(1)}
+    assert Translator(trained, tokenizer, **sizes)(sentences[0]) == sentences[1]
+
+
+def test_a_translation_that_would_be_scored_in_part_is_refused(trained, tokenizer, sentences):
+    source, target = sentences[0][-1], sentences[1][-1]
+    length = len(tokenizer.tokenize([target]).to_list()[0]) + 1
+    short = Translator(trained, tokenizer, max_source_length=9, max_length=length)
+    whole = Translator(trained, tokenizer).score([source[:9]], [target])
+    np.testing.assert_allclose(short.score([source[:9]], [target]), whole, rtol=1e-5)
+    short = Translator(trained, tokenizer, max_source_length=9, max_length=length - 1)
+    with pytest.raises(ValueError, match=rf"targets\[1\] has {length} tokens .* max_length larger"):
+        short.score([source] * 2, ["a", target])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"signatures": "beam"}, r"signatures must be a list of strings, but is one: 'beam'"),
+        ({"warmup": "README.md"}, r"warmup must be a list of strings, but is one: 'README.md'"),
+        ({"warmup": [1]}, r"warmup\[0\] must be a string, but is 1"),
+    ],
+)
+def test_what_an_export_takes_many_of_comes_in_lists(translator, tmp_path, arguments, message):
+    with pytest.raises(TypeError, match=message):
+        translator.export(tmp_path / "model", **arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_objects_are_refused_by_name(trained, tokenizer):
+    with pytest.raises(TypeError, match="tokenizer must be a Tokenizer, but is 'x.model'; use"):
+        Translator(trained, "x.model")
+    with pytest.raises(TypeError, match="Translator takes no model such as .*source_vocab_size"):
+        Translator(keras.Sequential(), tokenizer)
 
 
 def test_another_backend_is_refused(trained, tokenizer, monkeypatch):

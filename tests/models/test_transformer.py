@@ -1,3 +1,4 @@
+import json
 import math
 
 import keras
@@ -5,7 +6,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import Transformer, presets
+from keras_transformer import (
+    Forecaster,
+    LanguageModel,
+    SequenceClassifier,
+    Transformer,
+    presets,
+)
 
 SMALL = {"num_layers": 3, "d_model": 16, "num_heads": 4, "d_ff": 32, "source_vocab_size": 24}
 TYINGS = {"all": 24, "source_target": 24, "target_output": 31, "none": 31}  # target vocabulary
@@ -386,6 +393,24 @@ def test_declared_and_symbolic_shapes_are_those_of_the_logits(ids, batch_size, s
 
 
 # Saving.
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **sizes: Transformer(source_vocab_size=np.int64(20), **sizes),
+        lambda **sizes: LanguageModel(vocab_size=np.int64(20), **sizes),
+        lambda **sizes: SequenceClassifier(
+            num_classes=np.int64(3), vocab_size=np.int64(20), **sizes
+        ),
+        lambda **sizes: Forecaster(history_length=np.int64(8), horizon=np.int64(2), **sizes),
+    ],
+)
+def test_sizes_may_be_numbers_of_numpy(make):
+    sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 16}
+    model = make(**{name: np.int64(size) for name, size in sizes.items()}, dropout=np.float32(0.5))
+    config = json.loads(json.dumps(model.get_config()))
+    assert {name: config[name] for name in sizes} == sizes and config["dropout"] == 0.5
 
 
 @saves_variables
