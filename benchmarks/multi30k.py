@@ -29,8 +29,12 @@ LINES = {
     "anchor": (TOKENIZED, {**PLAIN, "r_drop": 3, "r_drop_delay": 20}),
     "anchor_plain": (TOKENIZED, PLAIN),
     "raw": (RAW, {**SETTINGS, "vocab_size": 8000, "cooldown": 0.5}),
-    # Its own default; normalized after the sub-layers, it stops reading its source at this rate.
-    "opennmt_tf": (RAW, {**SETTINGS, "vocab_size": 8000, "pre_norm": True}),
+    # Normalized after its sub-layers, it stops reading the source at this rate; from batches of one
+    # length each, it does not learn where a sentence ends.
+    "opennmt_tf": (
+        RAW,
+        {**SETTINGS, "vocab_size": 8000, "pre_norm": True, "length_bucket_width": 8},
+    ),
 }
 AVERAGE = 10
 # The published protocol divides by the length, n. For captions, ((5 + n) / 6) ** 1.4 is as steep.

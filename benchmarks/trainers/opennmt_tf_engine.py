@@ -44,7 +44,7 @@ class Engine:
             batch_size=self.case["batch_tokens"],
             batch_type="tokens",
             shuffle_buffer_size=-1,
-            length_bucket_width=1,
+            length_bucket_width=self.case.get("length_bucket_width", 1),
             maximum_features_length=200,
             maximum_labels_length=200,
             single_pass=True,
