@@ -21,7 +21,8 @@ def translation_signatures(graph) -> dict:
       by the search of the settings; each row has its own options. `max_length` counts tokens; the
       translation begins with `prefix`.
     - `score`: `source` and `target` to `log_prob`, `token_log_probs` [B, T] and `length`, the
-      number of tokens, end token included.
+      number of tokens that were scored, end token included: of a longer target its first
+      `max_length`, or `max_source_length` if that is more.
     - `align`: `text` to `translation`, `source_pieces` [B, S], `target_pieces` [B, T] and
       `attention` [B, T, S]; see `TranslationGraph.attention`. Padding is "" and 0.
 
