@@ -58,6 +58,11 @@ class FeedForward(keras.layers.Layer):
         self.dropout_layer = Dropout(dropout, autocast=False, dtype=self.dtype_policy)
 
     def build(self, x_shape):
+        if x_shape[-1] != self.d_model:
+            raise ValueError(
+                f"FeedForward expects inputs of width d_model={self.d_model}, but received the "
+                f"shape {tuple(x_shape)}; project the input to that width first."
+            )
         self.inner.build(x_shape)
         self.outer.build((*x_shape[:-1], self.d_ff))
 

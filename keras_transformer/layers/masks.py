@@ -64,3 +64,23 @@ def combine_masks(*masks):
             mask = ops.expand_dims(mask, 1)  # (B, 1, S)
         combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
+
+
+def check_mask(mask, batch_size, key_length) -> None:
+    """Refuses a mask that does not broadcast to (B, T, S), as far as the sizes are known.
+
+    Args:
+        mask: boolean tensor of `combine_masks`, or None.
+        batch_size: B; None where it is not known.
+        key_length: S; None where it is not known.
+    """
+    if mask is None:
+        return
+    shape = tuple(mask.shape)
+    sizes = ((shape[0], batch_size), (shape[-1], key_length))
+    if len(shape) != 3 or any(a not in (1, b) and None not in (a, b) for a, b in sizes):
+        raise ValueError(
+            f"attention_mask must be (B, S) or broadcast to (B, T, S), with B={batch_size} and "
+            f"S={key_length}, but as (B, T, S) it is {shape}; a mask of queries and keys alone "
+            "needs an axis more, mask[None]."
+        )

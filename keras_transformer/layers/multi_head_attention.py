@@ -12,7 +12,7 @@ from keras_transformer.layers.decoding_step import (
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.extras import WithExtras
 from keras_transformer.layers.linear import Linear, linear
-from keras_transformer.layers.masks import causal_mask, combine_masks
+from keras_transformer.layers.masks import causal_mask, check_mask, combine_masks
 from keras_transformer.layers.rotary import rotate
 
 # Large enough to vanish in a softmax, finite so that a row of nothing but masked keys stays so.
@@ -149,12 +149,7 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         self.output_projection = Linear(d_model, name="output_projection", dtype=self.dtype_policy)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
-        for shape in (query_shape, value_shape, key_shape):
-            if shape is not None and shape[-1] != self.d_model:
-                raise ValueError(
-                    f"MultiHeadAttention expects inputs of width d_model={self.d_model}, but "
-                    f"received the shape {tuple(shape)}; project the input to that width first."
-                )
+        self._check_width(query_shape, value_shape, key_shape)
         # Glorot over the fused matrix: 1/sqrt(2) of the scale of three separate ones, which keeps
         # the first attention weights of a deep post-norm stack soft.
         self.kernel = self.add_weight(
@@ -162,6 +157,14 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         )
         self.bias = self.add_weight(name="bias", shape=(3 * self.d_model,), initializer="zeros")
         self.output_projection.build((None, None, self.d_model))
+
+    def _check_width(self, *shapes):
+        for shape in shapes:
+            if shape is not None and shape[-1] != self.d_model:
+                raise ValueError(
+                    f"MultiHeadAttention expects inputs of width d_model={self.d_model}, but "
+                    f"received the shape {tuple(shape)}; project the input to that width first."
+                )
 
     def call(
         self,
@@ -178,6 +181,7 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         return_attention_scores=False,
         training=None,
     ):
+        self._check_width(*(x.shape for x in (query, value, key) if x is not None))
         is_step = cache is not None
         is_cross = value is not None or key is not None or (is_step and position is None)
         if self.rotary and is_cross:
@@ -203,6 +207,7 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
             attention_mask = combine_masks(attention_mask, causal_mask(*lengths, start))
         else:
             attention_mask = combine_masks(attention_mask)
+        check_mask(attention_mask, query.shape[0], key.shape[2])
         # TensorFlow has no fused kernel, and Keras none that drops weights out.
         drops = bool(self.dropout and training)
         if keras.backend.backend() == "jax" and not (is_step or return_attention_scores or drops):

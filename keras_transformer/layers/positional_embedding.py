@@ -71,7 +71,7 @@ class PositionalEmbedding(keras.layers.Layer):
     def __init__(
         self, vocab_size, d_model, *, dropout=0.0, max_length=2048, sinusoids=True, **kwargs
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # else ids that are floats are rounded
         self.vocab_size = check_positive_int("vocab_size", vocab_size)
         self.d_model = check_positive_int("d_model", d_model)
         self.dropout = check_rate("dropout", dropout)

@@ -82,7 +82,7 @@ class LanguageModel(TokenTrainer, keras.Model):
         max_length=1024,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # else ids that are floats are rounded
         self.vocab_size = check_positive_int("vocab_size", vocab_size)
         self.positions = check_choice("positions", positions, POSITIONS)
         self.max_length = check_positive_int("max_length", max_length)

@@ -74,7 +74,7 @@ class SequenceClassifier(keras.Model):
         max_length=2048,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # else ids that are floats are rounded
         self.num_classes = check_positive_int("num_classes", num_classes)
         policy = self.dtype_policy
         self.embedding = PositionalEmbedding(

@@ -80,7 +80,7 @@ class Transformer(TokenTrainer, keras.Model):
         max_length=2048,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # else ids that are floats are rounded
         self.source_vocab_size = check_positive_int("source_vocab_size", source_vocab_size)
         self.target_vocab_size = self.source_vocab_size
         if target_vocab_size is not None:
@@ -135,6 +135,11 @@ class Transformer(TokenTrainer, keras.Model):
 
     def hidden(self, inputs, training=None):
         """The decoder's output (B, T, D), whose product with `output_embeddings` are the logits."""
+        if not isinstance(inputs, (tuple, list)) or len(inputs) != 2:
+            raise ValueError(
+                "Transformer takes a pair, (source_ids, target_ids), but has got a "
+                f"{type(inputs).__name__}."
+            )
         source_ids, target_ids = inputs
         return self.decoder(
             self.target_embedding(target_ids, training=training),

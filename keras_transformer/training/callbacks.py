@@ -43,6 +43,10 @@ class TokenLogs(keras.callbacks.Callback):
         ValueError: when `fit` begins, if the model takes another step than that of `TokenTrainer`.
     """
 
+    def __init__(self):
+        super().__init__()
+        self.values = {}
+
     def on_train_begin(self, logs=None):
         if getattr(self.model, "trackers", None) is None:
             raise ValueError(
@@ -152,6 +156,8 @@ class KeepBest(keras.callbacks.Callback):
     def replay(self, epoch, logs) -> bool:
         """Remembers an epoch, also one of a run that goes on; whether none before it is better."""
         value = logs.get(self.monitor)
+        if value is not None and math.isnan(value):
+            return self.best is None  # and the next number is better
         is_best = value is None or self.best is None or self.sign * (value - self.best) >= 0
         self.best = value if is_best else self.best
         return is_best
@@ -172,7 +178,12 @@ class StopEarly(keras.callbacks.Callback):
         self.best, self.waited = float("-inf"), 0
 
     def on_epoch_end(self, epoch, logs=None):
-        self.replay(epoch, logs or {})
+        if self.monitor not in (logs or {}):
+            raise ValueError(
+                f"StopEarly watches {self.monitor!r}, but the logs have {', '.join(logs or {})}; "
+                "give monitor=, or place it after the callback that adds it."
+            )
+        self.replay(epoch, logs)
         if self.waited >= self.patience:
             self.model.stop_training = True
 

@@ -47,9 +47,16 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         """The number of finished epochs."""
         return len(self.history)
 
+    def on_train_begin(self, logs=None):
+        if self.paths() and not self.history:
+            raise CheckpointError(
+                f"{self.directory} holds states of another run, such as {self.paths()[-1].name}; "
+                "restore() one to go on with it, or name an empty directory."
+            )
+
     def on_epoch_end(self, epoch, logs=None):
         self.history.append({name: float(value) for name, value in (logs or {}).items()})
-        arrays = [keras.ops.convert_to_numpy(variable) for variable in _variables(self.model)]
+        arrays = [_as_array(variable) for variable in _variables(self.model)]
         history = np.frombuffer(json.dumps(self.history).encode(), "uint8")
         named = {f"variable_{i}": array for i, array in enumerate(arrays)}
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -112,6 +119,12 @@ def _variables(model):
     return [*model.variables, *model.optimizer.variables]
 
 
+def _as_array(variable):
+    """What an `.npz` can hold; it would forget which type bfloat16 is."""
+    array = keras.ops.convert_to_numpy(variable)
+    return array.astype("float32") if array.dtype.name == "bfloat16" else array
+
+
 def _assign(model, values, path):
     variables = _variables(model)
     shapes = [tuple(variable.shape) for variable in variables]
@@ -139,6 +152,14 @@ class EpochWeights(keras.callbacks.Callback):
         self.keep = keep
         self.monitor = monitor
         self.scores = {}
+
+    def on_train_begin(self, logs=None):
+        found = sorted(self.directory.glob(WEIGHTS.replace("{:05d}", "*")))
+        if found and not self.scores:
+            raise CheckpointError(
+                f"{self.directory} holds weights of another run, such as {found[-1].name}; to go "
+                "on with it replay() its epochs, or name an empty directory."
+            )
 
     def on_epoch_end(self, epoch, logs=None):
         self.replay(epoch, logs or {})
@@ -192,7 +213,7 @@ def average_weights(model, paths) -> None:
             raise CheckpointError(f"{path} holds no weights of this model: {error}") from error
         values = [np.asarray(value, "float64") for value in model.get_weights()]
         sums = values if sums is None else [a + b for a, b in zip(sums, values, strict=True)]
-    model.set_weights([(total / len(paths)).astype("float32") for total in sums])
+    model.set_weights([total / len(paths) for total in sums])
 
 
 class replacing:  # noqa: N801, used like a function

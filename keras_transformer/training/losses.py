@@ -74,6 +74,16 @@ def token_weights(labels, sample_weight=None):
     return weights, count
 
 
+def check_labels(labels, length) -> None:
+    """Refuses labels that are not one id for each of the `length` positions, as far as known."""
+    shape = tuple(labels.shape)
+    if len(shape) != 2 or None not in (shape[1], length) and shape[1] != length:
+        raise ValueError(
+            f"labels must be ids (B, T), here of T={length} for as many tokens that are predicted, "
+            f"but their rows have the shape {shape[1:]}."
+        )
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class MaskedCrossentropy(keras.losses.Loss):
     """The mean cross entropy over the real tokens of the global batch.
@@ -123,6 +133,7 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         labels = ops.cast(y_true, "int32")  # (B, T)
+        check_labels(labels, y_pred.shape[1])
         mask = ops.cast(padding_mask(labels, PAD_ID), "float32")  # (B, T)
         losses = smoothed_crossentropy(labels, y_pred, self.label_smoothing) * mask
         # Keras will average over B * T and the replicas; undone here, so that what remains is the

@@ -147,6 +147,8 @@ def to_chunks(x, axis=0):
     """Cuts an axis of N into (K, C) with C of at most `CHUNK_ROWS`, zeros at the end."""
     rows = ops.shape(x)[axis]
     chunks = (rows + CHUNK_ROWS - 1) // CHUNK_ROWS
+    # A replica may have been left without a row.
+    chunks = max(chunks, 1) if isinstance(chunks, int) else ops.maximum(chunks, 1)
     size = (rows + chunks - 1) // chunks
     padding = [(0, 0)] * len(x.shape)
     padding[axis] = (0, chunks * size - rows)

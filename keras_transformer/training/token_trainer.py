@@ -11,7 +11,7 @@ from keras_transformer.training.gradients import (
     global_norm,
     sum_over_parts,
 )
-from keras_transformer.training.losses import MaskedCrossentropy, token_weights
+from keras_transformer.training.losses import MaskedCrossentropy, check_labels, token_weights
 from keras_transformer.training.metrics import LatestValue, TokenPerplexity
 from keras_transformer.training.projected_crossentropy import projected_crossentropy
 from keras_transformer.training.streams import default_streams
@@ -24,7 +24,8 @@ class TokenTrainer:
     (`projected_crossentropy`), so that no tensor of logits is kept; the mean is that over the real
     tokens of the global batch, of all replicas and micro-batches; and gradients are clipped once
     they are summed. Other losses and backends take Keras's own step, which gives the same
-    gradients with more memory.
+    gradients with more memory; so do models with `loss_weights`, a regularizer or a subclass's own
+    `call`, `logits` or `compute_loss`.
 
     The model offers `hidden(inputs, training)`, a tensor (B, T, D), for ids or a tuple of them, and
     `output_embeddings()`, the matrix (V, D) whose product with it are the logits.
@@ -71,12 +72,20 @@ class TokenTrainer:
             check_positive_int("num_streams", num_streams)
         if not 0 <= r_drop < float("inf"):
             raise ValueError(f"r_drop must be at least 0, but is {r_drop!r}.")
-        own_step = keras.backend.backend() == "tensorflow" and type(loss) is MaskedCrossentropy
+        changed = kwargs.get("loss_weights") is not None or self._has_another_loss()
+        on_tensorflow = keras.backend.backend() == "tensorflow"
+        own_step = on_tensorflow and type(loss) is MaskedCrossentropy and not changed
         for name, value, *defaults in (
             ("micro_batches", micro_batches, 1),
             ("num_streams", num_streams, "auto", 1),
             ("r_drop", r_drop, 0),
         ):
+            if value not in defaults and changed:
+                raise ValueError(
+                    f"{name}={value!r} is only for the model's own loss, but loss_weights, a "
+                    "regularizer or a subclass with a call, logits or compute_loss of its own make "
+                    f"it another; leave {name} at {defaults[0]}."
+                )
             if value not in defaults and not own_step:
                 raise ValueError(
                     f"{name}={value!r} needs loss=MaskedCrossentropy(...) and the TensorFlow "
@@ -88,6 +97,13 @@ class TokenTrainer:
         self.trackers = Trackers() if own_step else None
         self.has_metrics = bool(metrics or kwargs.get("weighted_metrics"))
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
+
+    def _has_another_loss(self) -> bool:
+        """Whether Keras would minimize something else than the loss of `call`'s logits."""
+        model = next(cls for cls in type(self).__mro__ if TokenTrainer in cls.__bases__)
+        names = ("call", "logits", "compute_loss")
+        changed = any(getattr(type(self), x, None) is not getattr(model, x, None) for x in names)
+        return changed or any(variable.regularizer for variable in self.trainable_variables)
 
     def get_compile_config(self):
         names = ("micro_batches", "num_streams", "r_drop") if self.compiled else ()
@@ -132,8 +148,10 @@ class TokenTrainer:
         # Keras would clip the gradient of each replica, of which the optimizer then makes the sum.
         gradients = [sum_over_replicas(gradient) for gradient in gradients]
         norm = global_norm(gradients) / self.optimizer.scale_loss(1.0)
-        gradients = [x / replicas() for x in clipped(gradients, norm, self.optimizer)]
-        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        if replicas() > 1:  # else it clips them itself, where it accumulates them: their sum
+            gradients = [x / replicas() for x in clipped(gradients, norm, self.optimizer)]
+        if variables:  # not all are frozen
+            self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         self.trackers.gradient_norm.update_state(norm)
         self.trackers.step_loss.update_state(sum_over_replicas(sums[0]) / count)
         return self._logs(inputs, labels, sample_weight, sums, weights, count)
@@ -161,6 +179,7 @@ class TokenTrainer:
 
     def _loss_sums(self, hidden, labels, weights, r_drop=0.0):
         """The sums over tokens of the loss, and of the loss without smoothing and R-Drop."""
+        check_labels(labels, hidden.shape[1])
         embeddings = self.output_embeddings()
         smoothing = self.loss.label_smoothing
         return projected_crossentropy(hidden, embeddings, labels, weights, smoothing, r_drop)

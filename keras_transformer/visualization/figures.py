@@ -1,6 +1,8 @@
 """What all pictures share: a figure of matplotlib, heat maps, and the pieces on their axes."""
 
+import functools
 import io
+import re
 import warnings
 
 import numpy as np
@@ -9,8 +11,18 @@ import numpy as np
 WEIGHTS_COLORS, SIGNED_COLORS = "Blues", "RdBu_r"
 INK, ACCENT, FAINT = "#1f2933", "#b3261e", "#667080"
 
-# A control character has no picture of its own, but Unicode has one for it.
-CONTROL_PICTURES = {**{i: 0x2400 + i for i in range(32)}, 127: 0x2421}
+# A control character has no picture of its own, but Unicode has one for it; few fonts have that, so
+# that the two that occur in text have signs that all fonts have.
+CONTROL_SIGNS = {**{i: chr(0x2400 + i) for i in range(32)}, 127: "\u2421"}
+CONTROL_SIGNS |= {ord("\n"): "↵", ord("\t"): "⇥"}
+# Those with the scripts that matplotlib's own font lacks; the ones that are installed are used.
+FONTS = (
+    *(f"Noto Sans CJK {region}" for region in ("JP", "SC", "TC", "KR")),
+    *("Source Han Sans", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "IPAexGothic", "IPAGothic"),
+    *("Hiragino Sans", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "Arial Unicode MS"),
+    *("Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Bengali", "Noto Sans Tamil"),
+    *("FreeSans", "Unifont"),
+)
 
 
 def new_figure(width: float, height: float):
@@ -65,12 +77,22 @@ def label_axis(axis, labels) -> None:
     axis.set_ticks(range(len(labels)), visible(labels), fontsize=8, **upright)
     for label in axis.get_ticklabels():
         label.set_parse_math(False)
+        label.set_fontfamily(font_families())
     axis.set_tick_params(length=0)
+
+
+@functools.cache
+def font_families() -> list[str]:
+    """matplotlib's own font, and the installed ones that have other scripts."""
+    from matplotlib.font_manager import get_font_names
+
+    installed = set(get_font_names())
+    return ["DejaVu Sans", *(font for font in FONTS if font in installed)]
 
 
 def visible(labels) -> list[str]:
     """The labels with a visible sign for each control character, such as a line break."""
-    return [str(label).translate(CONTROL_PICTURES) for label in labels]
+    return [str(label).translate(CONTROL_SIGNS) for label in labels]
 
 
 def check_pieces(name: str, pieces, count: int, of: str) -> None:
@@ -87,18 +109,34 @@ def as_svg(figure) -> str:
 
     # The same figure always gives the same file.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "keras_transformer"}):
-        return _saved(figure, format="svg", metadata={"Date": None}).decode()
+        return _saved(figure, format="svg", metadata={"Date": None})[0].decode()
 
 
 def as_png(figure, dpi: int = 100) -> bytes:
-    """The figure as PNG."""
-    return _saved(figure, format="png", dpi=dpi)
+    """The figure as PNG; a warning names the characters that no installed font has."""
+    image, missing = _saved(figure, format="png", dpi=dpi)
+    if missing:
+        warnings.warn(
+            f"No installed font has {missing}, drawn as boxes; install one, such as the package "
+            "fonts-noto-cjk for Chinese, Japanese and Korean, or write SVG.",
+            stacklevel=2,
+        )
+    return image
 
 
-def _saved(figure, **options) -> bytes:
+def _saved(figure, **options) -> tuple[bytes, str]:
+    """The file, and the characters for which matplotlib found no font."""
     buffer = io.BytesIO()
-    with warnings.catch_warnings():
-        # matplotlib measures text in a font of its own, which lacks most scripts.
-        warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from font")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         figure.savefig(buffer, facecolor="white", **options)
-    return buffer.getvalue()
+    missing = set()
+    for warning in caught:
+        glyph = re.match(r"Glyph (\d+) .*missing from", str(warning.message), re.DOTALL)
+        if glyph:
+            missing.add(chr(int(glyph[1])))
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    return buffer.getvalue(), " ".join(sorted(missing))

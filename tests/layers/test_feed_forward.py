@@ -91,3 +91,8 @@ def test_dropout_applies_between_the_two_layers_in_training_only(random, randomi
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         FeedForward(**{"d_model": 4, "d_ff": 8, **arguments})
+
+
+def test_inputs_of_another_width_are_refused(random):
+    with pytest.raises(ValueError, match=r"FeedForward expects inputs of width d_model=8, but rec"):
+        FeedForward(8, 16)(random(1, 2, 16))

@@ -281,3 +281,15 @@ def test_inputs_of_another_width_are_refused(random, wrong):
     inputs = [random(2, 3, 6 if i == wrong else 8) for i in range(3)]
     with pytest.raises(ValueError, match=r"width d_model=8, but received the shape \(2, 3, 6\)"):
         MultiHeadAttention(d_model=8, num_heads=2)(*inputs)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (2, 3), (1, 1, 4, 4), (2, 4, 5)])
+def test_a_mask_of_another_shape_is_refused(attention, random, shape):
+    layer = attention()
+    x = random(1, 4, layer.d_model) if shape == (4, 4) else random(2, 4, layer.d_model)
+    with pytest.raises(
+        ValueError, match=r"attention_mask must be .B, S. or broadcast to .*needs an"
+    ):
+        layer(x, attention_mask=np.ones(shape, "bool"))
+    for fitting in ((1, 4), (x.shape[0], 1), (1, 4, 4), (x.shape[0], 1, 4)):
+        assert layer(x, attention_mask=np.ones(fitting, "bool")).shape == x.shape

@@ -521,3 +521,26 @@ def test_one_training_step_moves_every_weight(ids, tying):
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         Transformer(**{**SMALL, **arguments})
+
+
+@pytest.mark.parametrize("inputs", [np.ones((3, 4), "int32"), {"source": 1, "target": 2}])
+def test_what_is_no_pair_is_refused(transformer, inputs):
+    with pytest.raises(ValueError, match=r"Transformer takes a pair, \(source_ids, target_ids\)"):
+        transformer().hidden(inputs)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda **sizes: Transformer(source_vocab_size=1000, **sizes),
+        lambda **sizes: LanguageModel(vocab_size=1000, **sizes),
+        lambda **sizes: SequenceClassifier(num_classes=3, vocab_size=1000, **sizes),
+    ],
+)
+def test_ids_that_are_floats_are_not_rounded_in_lower_precision(model):
+    model = model(num_layers=1, d_model=8, num_heads=2, d_ff=16, dtype="mixed_bfloat16")
+    ids = np.array([[301, 517, 999]])
+    floats = ids.astype("float32")
+    pair = isinstance(model, Transformer)
+    exact, found = (as_array(model((x, x) if pair else x)) for x in (ids, floats))
+    np.testing.assert_array_equal(exact, found)

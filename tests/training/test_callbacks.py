@@ -256,3 +256,18 @@ def test_the_moving_average_is_what_callbacks_see_and_training_goes_on_without_i
         assert shown == pytest.approx(mean, rel=1e-5) or mean == weight
     after = train(lambda see: [average, average.restore, see])
     assert after == trained
+
+
+def test_no_number_is_never_the_best():
+    saved = []
+    callback = KeepBest(lambda: saved.append(epoch))
+    for epoch, bleu in enumerate([float("nan"), 3.0, float("nan"), 2.0, 4.0]):
+        callback.on_epoch_end(epoch, {"val_bleu": bleu})
+    assert saved == [0, 1, 4]
+
+
+def test_early_stopping_by_what_nobody_logs_is_refused():
+    with pytest.raises(
+        ValueError, match="StopEarly watches 'val_blue', but the logs have loss, val"
+    ):
+        StopEarly(2, monitor="val_blue").on_epoch_end(0, {"loss": 1.0, "val_bleu": 2.0})

@@ -94,6 +94,26 @@ def test_a_state_of_another_model_is_refused(tmp_path):
         TrainingCheckpoint(tmp_path).restore(make(d_model=4))
 
 
+def test_the_states_of_another_run_are_not_touched(tmp_path):
+    fit(make(), 2, [TrainingCheckpoint(tmp_path), EpochWeights(tmp_path)])
+    files = sorted(tmp_path.iterdir())
+    with pytest.raises(
+        CheckpointError, match=r"states of another run, such as state-00002.npz; re"
+    ):
+        fit(make(), 1, [TrainingCheckpoint(tmp_path)])
+    with pytest.raises(CheckpointError, match=r"weights of another run, such as epoch-00002.weigh"):
+        fit(make(), 1, [EpochWeights(tmp_path)])
+    assert sorted(tmp_path.iterdir()) == files
+
+
+def test_a_state_of_bfloat16_is_restored(tmp_path):
+    weights = fit(make(dtype="bfloat16"), 1, [TrainingCheckpoint(tmp_path)])
+    model = make(dtype="bfloat16")
+    TrainingCheckpoint(tmp_path).restore(model)
+    for weight, restored in zip(weights, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight.astype("float32"), restored.astype("float32"))
+
+
 def test_a_directory_without_states_says_so(tmp_path):
     with pytest.raises(CheckpointError, match="there is none"):
         TrainingCheckpoint(tmp_path / "missing").restore(make())
@@ -108,7 +128,7 @@ def test_a_state_cut_short_while_it_is_written_never_appears(tmp_path, monkeypat
 
     monkeypatch.setattr(np, "savez", fails)
     with pytest.raises(OSError, match="disk full"):
-        fit(make(), 1, [TrainingCheckpoint(tmp_path)])
+        fit(make(), 2, [checkpoint], initial_epoch=1)
     assert [path.name for path in tmp_path.iterdir()] == ["state-00001.npz"]
 
 

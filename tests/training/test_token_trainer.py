@@ -255,3 +255,85 @@ def test_no_tensor_of_a_step_is_as_large_as_the_logits():
     shapes = [output.shape for node in step.graph.get_operations() for output in node.outputs]
     sizes = [shape.num_elements() or 0 for shape in shapes if shape.rank is not None]
     assert 14_000 * 8 <= max(sizes) < 14_000 * 500 / 5
+
+
+# What else there may be
+
+
+class TenthOfLogits(Transformer):
+    def call(self, inputs, training=None):
+        return super().call(inputs, training=training) / 10
+
+
+class ThreeTimesTheLoss(Transformer):
+    def compute_loss(self, *args, **kwargs):
+        return 3 * super().compute_loss(*args, **kwargs)
+
+
+class KerasLoss(MaskedCrossentropy):
+    """Not that of `TokenTrainer`: with it Keras's own step is taken."""
+
+
+def losses_of(
+    loss, cls=Transformer, prepare=None, batches=(slice(None),) * 3, sgd=None, **settings
+):
+    """The loss of each batch in training."""
+    keras.utils.set_random_seed(1)
+    model = cls(num_layers=1, d_model=8, num_heads=2, d_ff=8, source_vocab_size=12, dropout=0)
+    if prepare is not None:
+        prepare(model)
+    model.compile(keras.optimizers.SGD(**sgd or {}), loss(0.1), **settings)
+    ids = np.random.default_rng(0).integers(1, 12, (6, 5))
+    return [model.train_on_batch((ids[rows], ids[rows]), ids[rows]) for rows in batches]
+
+
+def regularize(model):
+    model.trainable_variables[0].regularizer = keras.regularizers.L2(0.1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"cls": TenthOfLogits},
+        {"cls": ThreeTimesTheLoss},
+        {"prepare": regularize},
+        {"loss_weights": 0.5},
+    ],
+)
+def test_a_loss_that_is_changed_is_the_one_that_is_trained(eager, changed):
+    losses = losses_of(MaskedCrossentropy, **changed)
+    np.testing.assert_allclose(losses, losses_of(KerasLoss, **changed), rtol=1e-5)
+    assert abs(losses[0] - losses_of(MaskedCrossentropy)[0]) > 0.1
+    with pytest.raises(ValueError, match="r_drop=1 is only for the model's own loss, but loss_wei"):
+        losses_of(MaskedCrossentropy, **changed, r_drop=1)
+
+
+@pytest.mark.parametrize("clip", ["clipnorm", "global_clipnorm", "clipvalue"])
+def test_what_is_accumulated_by_the_optimizer_is_clipped_as_keras_does(eager, clip):
+    arguments = {
+        "batches": (slice(0, 3), slice(3, 6)) * 3,
+        "sgd": {"learning_rate": 1.0, "gradient_accumulation_steps": 2, clip: 0.05},
+    }
+    losses = losses_of(MaskedCrossentropy, **arguments)
+    np.testing.assert_allclose(losses, losses_of(KerasLoss, **arguments), rtol=1e-5)
+
+
+def test_a_batch_without_rows_costs_nothing(eager):
+    losses = losses_of(MaskedCrossentropy, batches=(slice(0, 0), slice(0, 3)))
+    assert losses[0] == 0 and losses[1] > 1
+
+
+def test_a_model_that_is_frozen_as_a_whole_keeps_its_loss(eager):
+    def freeze(model):
+        model.trainable = False
+
+    assert len(set(losses_of(MaskedCrossentropy, prepare=freeze))) == 1
+
+
+def test_labels_of_another_length_are_refused(eager):
+    model = Transformer(num_layers=1, d_model=8, num_heads=2, d_ff=8, source_vocab_size=12)
+    ids = np.ones((2, 5), "int32")
+    for loss in (MaskedCrossentropy(), KerasLoss()):
+        model.compile("sgd", loss)
+        with pytest.raises(ValueError, match=r"of T=5 for as many .* rows have the shape \(4,\)"):
+            model.train_on_batch((ids, ids), ids[:, :4])

@@ -21,7 +21,13 @@ from keras_transformer.visualization import (
     word_attention,
 )
 from keras_transformer.visualization.beam import best_scores, tree_rows
-from keras_transformer.visualization.figures import as_png, as_svg, new_figure
+from keras_transformer.visualization.figures import (
+    as_png,
+    as_svg,
+    heat_map,
+    label_axis,
+    new_figure,
+)
 from keras_transformer.visualization.masks import attention_masks
 from tests.decoding.conftest import END, PrefixModels
 
@@ -67,7 +73,7 @@ def test_maps_hold_the_weights_layer_by_layer_and_head_by_head(weights):
         assert axes.get_title() == (f"head {head + 1}" if layer == 0 else "")
         assert axes.get_ylabel() == (f"layer {layer + 1}" if head == 0 else "")
         assert labels_of(axes.yaxis) == (list("abcd") if head == 0 else [])
-        shown = ["$x^2$", "</script>", "עברית", "␊", "日本", "_a"]
+        shown = ["$x^2$", "</script>", "עברית", "↵", "日本", "_a"]
         assert labels_of(axes.xaxis) == (shown if layer == 1 else [])
     # The first row is on top.
     assert maps[0].get_ylim()[0] > maps[0].get_ylim()[1]
@@ -287,7 +293,7 @@ def test_svg_is_valid_keeps_any_text_and_is_the_same_each_time(weights):
     root = ElementTree.fromstring(text)
     assert root.tag.endswith("svg")
     texts = {"".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"$x^2$", "</script>", "עברית", "␊", "日本", "$a & <b>", "layer 2"} <= texts
+    assert {"$x^2$", "</script>", "עברית", "↵", "日本", "$a & <b>", "layer 2"} <= texts
     assert text == draw()
     assert not re.search(r"(href|src)=\"(?!data:|#)", text)
 
@@ -302,3 +308,16 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install keras-transformer-layers\[plots\]"):
         position_map(np.ones((2, 2)))
+
+
+def test_characters_that_no_font_has_are_named():
+    figure = new_figure(2, 2)
+    axes = figure.subplots()
+    heat_map(axes, np.eye(2), limits=(0, 1))
+    label_axis(axes.xaxis, ["a", "\n"])
+    label_axis(axes.yaxis, ["\ue123", "b"])  # of no script
+    with pytest.warns(
+        UserWarning, match="No installed font has \ue123, drawn as boxes; install one"
+    ):
+        assert as_png(figure).startswith(b"\x89PNG")
+    assert "\ue123" in as_svg(figure)  # without a warning

@@ -68,7 +68,7 @@ def test_the_page_holds_all_weights_and_pieces_and_no_address(maps):
     assert reader.texts["title"] == reader.texts["h1"] == ["</title><script>alert(1)</script>"]
     data = json.loads(reader.texts["script"][0])
     assert data["shown"] == {"map": 1, "word": 2}
-    visible = [*HOSTILE[:-1], "␊"]
+    visible = [*HOSTILE[:-1], "↵"]
     assert [m["name"] for m in data["maps"]] == ["Encoder", "Cross"]
     assert [m["queries"] for m in data["maps"]] == [visible, list("abcd")]
     assert [m["keys"] for m in data["maps"]] == [visible, visible]
@@ -173,7 +173,7 @@ def test_in_a_browser_words_answer_to_mouse_focus_and_choosers(maps, tmp_path):
 
 
 def show(piece):
-    return piece.replace("\n", "␊")
+    return piece.replace("\n", "↵")
 
 
 def round_half_up(thousandths):
