@@ -202,6 +202,7 @@ def test_line_separators_inside_a_sentence_do_not_split_it(export, translate):
     assert one_line("a\nb\r\nc") == "a b  c"
 
 
+@pytest.mark.slow
 def test_search_options_reach_the_search(run, translate, sentences):
     source = "\n".join(sentences[0]).encode()
     options = ["--no-repeat-ngram", "1", "--coverage-penalty", "0.2", "--beam-size", "2"]
@@ -244,6 +245,7 @@ def test_a_search_is_refused_for_an_export(export, capsys):
     assert "whose search is fixed; leave out --search, --beam-size" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_evaluate_prints_both_scores_with_their_signatures(run, export, files, capsys, tmp_path):
     arguments = ["--source", files[0], "--target", files[1]]
     output = tmp_path / "translations.txt"

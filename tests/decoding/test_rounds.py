@@ -97,6 +97,7 @@ def test_rounds_change_nothing_but_the_work(beam_size, greedy):
     assert set(plain.rooms) == {L} and set(plain.rows) == {len(LENGTHS)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_the_cache_follows_its_rows_and_its_length_is_the_room(beam_size):
     """Seen by a constraint, which knows the tokens of each hypothesis and forbids nothing."""

@@ -51,6 +51,7 @@ def test_training_example_exports_a_saved_model(example_export):
     assert (Path(example_export) / "saved_model.pb").is_file()
 
 
+@pytest.mark.slow
 def test_translation_example_needs_tensorflow_only(example_export):
     script = EXAMPLES / "translate.py"
     assert "keras" not in script.read_text("utf-8")

@@ -106,6 +106,7 @@ def test_scores_are_log_probabilities_over_the_length_penalty(
         assert score * penalty == pytest.approx(log_prob, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form["activation"])
 def test_every_form_of_the_model_scores_alike(form, untrained, tokenizer, texts, tmp_path):
     model = untrained(**form)

@@ -164,6 +164,7 @@ def test_only_weights_and_tokenizer_are_saved(exported):
         assert variables <= {variable.ref() for variable in kept}
 
 
+@pytest.mark.slow
 def test_bfloat16_halves_the_sublayers_and_keeps_the_translations(exported, sentences, tmp_path):
     translator = exported[0]
     path = translator.export(tmp_path / "model", precision="bfloat16", signatures=())

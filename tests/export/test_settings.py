@@ -60,6 +60,7 @@ def small(tokenizer, randomize):
 # nbest and score in Python
 
 
+@pytest.mark.slow
 def test_nbest_are_the_signatures_rows(exported, served, sentences):
     texts = [sentences[0][0], "", sentences[0][5]]
     expected = served("nbest", text=texts)
@@ -192,6 +193,7 @@ def test_a_sample_is_drawn_from_the_model_and_scored_by_it(trained, tokenizer, s
         assert ids != tokens(tokenizer, sentences[1][i])  # which are far more probable
 
 
+@pytest.mark.slow
 def test_a_sample_depends_on_its_seed_alone(trained, tokenizer, word_salads):
     def sampled(seed):
         choose = sampler(temperature=3.0, top_k=50, top_p=0.95, seed=seed)
@@ -220,6 +222,7 @@ def test_a_sample_of_the_one_best_token_is_greedy(
 # Weights and vocabularies that a search must survive
 
 
+@pytest.mark.slow
 def test_ids_beyond_the_tokenizer_are_never_chosen(small, tokenizer, sentences):
     size = tokenizer.vocab_size // 64 * 64 + 64
     model = small(source_vocab_size=size, tied_embeddings="none")
@@ -239,6 +242,7 @@ def test_ids_beyond_the_tokenizer_are_never_chosen(small, tokenizer, sentences):
         assert np.isfinite(result.scores).all() and result.scores.max() < 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["greedy", "beam"])
 def test_weights_that_are_not_finite_translate_to_nothing(kind, small, tokenizer):
     model = small()

@@ -161,6 +161,7 @@ def test_nbest_begins_with_the_best_and_falls(served, sentences, word_salads):
     assert (output["lengths"] > 0).all()
 
 
+@pytest.mark.slow
 def test_nbest_scores_are_those_of_its_tokens(exported, trained, tokenizer, served, word_salads):
     """The tokens, since two hypotheses may spell one text: its translations and lengths first."""
     texts = word_salads[:8]

@@ -266,6 +266,7 @@ def test_a_fresh_process_gives_the_same_answers(exported_generator, served):
     assert served["scores"]["length"] == [len(tokens) for tokens in expected.token_log_probs]
 
 
+@pytest.mark.slow
 def test_each_row_may_have_a_limit_of_its_own(exported_generator, served, tokenizer):
     (whole,) = exported_generator[0].generate(["two big"]).continuations
     tokens = tokens_of(tokenizer, whole)

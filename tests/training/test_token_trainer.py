@@ -138,6 +138,7 @@ def test_a_batch_reports_its_loss_as_a_number():
     assert np.ndim(model.train_on_batch(*batch())) == np.ndim(model.test_on_batch(*batch())) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "limit, parts",
     [("clipnorm", {}), ("global_clipnorm", {"micro_batches": 2}), ("clipvalue", {})],
