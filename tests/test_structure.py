@@ -94,6 +94,7 @@ ORDER = {
         "sampling",
     ],
     "models": [
+        "exportable",
         "encoder",
         "decoder",
         "search_cache",

@@ -14,11 +14,12 @@ from keras_transformer.layers.instance_normalization import (
 from keras_transformer.layers.linear import Linear
 from keras_transformer.layers.positional_embedding import sinusoidal_positions
 from keras_transformer.models.encoder import Encoder
+from keras_transformer.models.exportable import Exportable
 from keras_transformer.models.forecast_inputs import check_inputs, check_loss, check_targets
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Forecaster(keras.Model):
+class Forecaster(Exportable, keras.Model):
     """Reads the history of a series and forecasts the mean and quantiles of its next steps.
 
     History and horizon are one sequence, whose last steps have no value yet: the encoder reads
@@ -152,6 +153,15 @@ class Forecaster(keras.Model):
         self.output_projection.build((None, None, d_model))
         self.autoregression.build((None, None, self.history_length))
         self.built = True
+
+    def input_signature(self):
+        sizes = {"history": self.num_features, "covariates": self.num_covariates}
+        specs = {
+            name: keras.InputSpec("float32", (None, None, size), name=name)
+            for name, size in sizes.items()
+            if size
+        }
+        return [specs if self.num_covariates else specs["history"]]
 
     def call(self, inputs, training=None):
         history, padding_mask, covariates = self.window(inputs)

@@ -14,6 +14,7 @@ from keras_transformer.layers.masks import (
 )
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.decoder import Decoder
+from keras_transformer.models.exportable import Exportable
 from keras_transformer.models.search_cache import advance, extend_visible, reorder, resize
 from keras_transformer.training.token_trainer import TokenTrainer
 
@@ -21,7 +22,7 @@ POSITIONS = ("sinusoidal", "rotary")
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class LanguageModel(TokenTrainer, keras.Model):
+class LanguageModel(TokenTrainer, Exportable, keras.Model):
     """Reads a text and predicts its next token at every position.
 
     The decoder of "Attention Is All You Need" without cross-attention (Liu et al., 2018,

@@ -11,10 +11,11 @@ from keras_transformer.layers.masks import padding_mask
 from keras_transformer.layers.pooling import masked_mean
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.encoder import Encoder
+from keras_transformer.models.exportable import Exportable
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class SequenceClassifier(keras.Model):
+class SequenceClassifier(Exportable, keras.Model):
     """Reads a sequence of token ids and says which of `num_classes` it belongs to.
 
     The encoder of "Attention Is All You Need" (section 3.1), the mean of its output over real

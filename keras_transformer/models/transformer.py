@@ -11,6 +11,7 @@ from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.attention_weights import attention_weights_of
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.encoder import Encoder
+from keras_transformer.models.exportable import Exportable, ids_spec
 from keras_transformer.models.search_cache import advance, extend_visible, reorder, resize
 from keras_transformer.training.token_trainer import TokenTrainer
 
@@ -18,7 +19,7 @@ TYINGS = ("all", "source_target", "target_output", "none")
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Transformer(TokenTrainer, keras.Model):
+class Transformer(TokenTrainer, Exportable, keras.Model):
     """Reads a source sentence and predicts the target's next token at every position.
 
     "Attention Is All You Need" (Vaswani et al., 2017), sections 3.1 to 3.5: embeddings times
@@ -129,6 +130,9 @@ class Transformer(TokenTrainer, keras.Model):
         if self.output_projection is not None:
             self.output_projection.build(vectors)
         self.built = True
+
+    def input_signature(self):
+        return [(ids_spec("source_ids"), ids_spec("target_ids"))]
 
     def call(self, inputs, training=None):
         return self.logits(self.hidden(inputs, training))  # (B, T, V)
