@@ -74,6 +74,19 @@ def token_weights(labels, sample_weight=None):
     return weights, count
 
 
+def ids_of_labels(labels):
+    """Labels as int32; on TensorFlow those like -1 or -100 are an error, for V + label is an id."""
+    labels = ops.cast(labels, "int32")
+    if keras.backend.backend() != "tensorflow":
+        return labels
+    import tensorflow as tf
+
+    message = f"labels must be ids of at least 0; {PAD_ID} marks what does not count."
+    # A graph may change weights before it sees the error, unless the labels wait for it.
+    with tf.control_dependencies([tf.debugging.assert_non_negative(labels, message)]):
+        return tf.identity(labels)
+
+
 def check_labels(labels, length) -> None:
     """Refuses labels that are not one id for each of the `length` positions, as far as known."""
     shape = tuple(labels.shape)
@@ -132,7 +145,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true, y_pred):
-        labels = ops.cast(y_true, "int32")  # (B, T)
+        labels = ids_of_labels(y_true)  # (B, T)
         check_labels(labels, y_pred.shape[1])
         mask = ops.cast(padding_mask(labels, PAD_ID), "float32")  # (B, T)
         losses = smoothed_crossentropy(labels, y_pred, self.label_smoothing) * mask

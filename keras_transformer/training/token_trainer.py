@@ -11,7 +11,12 @@ from keras_transformer.training.gradients import (
     global_norm,
     sum_over_parts,
 )
-from keras_transformer.training.losses import MaskedCrossentropy, check_labels, token_weights
+from keras_transformer.training.losses import (
+    MaskedCrossentropy,
+    check_labels,
+    ids_of_labels,
+    token_weights,
+)
 from keras_transformer.training.metrics import LatestValue, TokenPerplexity
 from keras_transformer.training.projected_crossentropy import projected_crossentropy
 from keras_transformer.training.streams import default_streams
@@ -130,6 +135,7 @@ class TokenTrainer:
         if self.trackers is None:
             return super().train_step(*args)
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
+        labels = ids_of_labels(labels)
         weights, count = token_weights(labels, sample_weight)
         r_drop = 0.0 if self.r_drop_paused else self.r_drop
 
@@ -160,6 +166,7 @@ class TokenTrainer:
         if self.trackers is None:
             return super().test_step(*args)
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
+        labels = ids_of_labels(labels)
         weights, count = token_weights(labels, sample_weight)
 
         def part_sums(labels, weights, *ids):

@@ -338,3 +338,25 @@ def test_labels_of_another_length_are_refused(eager):
         model.compile("sgd", loss)
         with pytest.raises(ValueError, match=r"of T=5 for as many .* rows have the shape \(4,\)"):
             model.train_on_batch((ids, ids), ids[:, :4])
+
+
+@pytest.mark.parametrize("eagerly", [True, False])
+@pytest.mark.parametrize("negative", [-1, -100])
+def test_negative_labels_stop_a_step_and_change_no_weight(negative, eagerly):
+    inputs, labels = batch()
+    labels[1, 0] = negative
+    model = make()
+    model.compile(keras.optimizers.SGD(0.5), MaskedCrossentropy(), run_eagerly=eagerly)
+    before = model.get_weights()
+    for step in (model.train_on_batch, model.test_on_batch):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="labels must be ids of at least 0"
+        ):
+            step(inputs, labels)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_the_loss_itself_refuses_negative_labels():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="0 marks what does not count"):
+        MaskedCrossentropy()(np.array([[3, -1]]), np.zeros((1, 2, 4)))
