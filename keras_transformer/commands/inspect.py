@@ -54,6 +54,8 @@ def run(options) -> None:
     """Translates the sentence and writes the page."""
     out = Path(options.out)
     check_text(options.sentence)
+    # Bytes of the terminal that are no UTF-8 arrive as surrogates, which no file can hold.
+    sentence = options.sentence.encode("utf-8", "replace").decode()
     check_new_file("--out", out)
     new_figure(1, 1)  # before the model is loaded: fails without matplotlib
     translator = load_translator(options.run, **search_options(options))
@@ -66,7 +68,7 @@ def run(options) -> None:
     parts += translation_parts(inspection)
     for name, figure in figures.items():
         parts += [heading(name, EXPLANATIONS[name]), picture(figure, EXPLANATIONS[name])]
-    out.write_text(page(f"{options.sentence} → {inspection.texts[0]}", parts), "utf-8")
+    out.write_text(page(f"{sentence} → {inspection.texts[0]}", parts), "utf-8")
     print(out)
 
 

@@ -191,7 +191,7 @@ class StopEarly(keras.callbacks.Callback):
         """Remembers an epoch, also one of a run that goes on."""
         value = logs.get(self.monitor, float("-inf"))
         self.waited = 0 if value > self.best else self.waited + 1
-        self.best = max(value, self.best)
+        self.best = max(self.best, value)  # in this order a NaN is no best
 
 
 class StopOnNaN(keras.callbacks.Callback):

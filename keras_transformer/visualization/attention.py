@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.visualization.figures import heat_map, label_axis, new_figure
+from keras_transformer.visualization.figures import heat_map, label_axis, new_figure, visible
 
 # Inches: of a word in a map, of the smallest map, of the labels beside it.
 CELL, SMALLEST, MARGIN = 0.16, 1.2, 1.3
@@ -47,7 +47,7 @@ def attention_maps(weights, queries, keys, *, title=""):
         axes.set_title(f"head {head + 1}" if layer == 0 else "", fontsize=10)
         axes.set_ylabel(f"layer {layer + 1}" if head == 0 else "")
     figure.colorbar(image, ax=grid, label="weight", shrink=min(1.0, 2 / num_layers), pad=0.01)
-    figure.suptitle(title, parse_math=False)
+    figure.suptitle(visible([title])[0], parse_math=False)
     return figure
 
 
@@ -95,7 +95,7 @@ def word_attention(weights, queries, keys, word: int, *, title=""):
             place = {"ha": "center", "va": "center", "fontsize": 8, "color": color}
             axes.text(best, head, f"{100 * weight:.0f}", **place)
     title = title or f"What “{queries[word]}” looks at, in percent"
-    figure.suptitle(title, parse_math=False)
+    figure.suptitle(visible([title])[0], parse_math=False)
     return figure
 
 
@@ -107,5 +107,9 @@ def check_weights(weights, queries, keys) -> np.ndarray:
             "weights must have the shape (layers, heads, queries, keys), here (N, H, "
             f"{len(queries)}, {len(keys)}), but have {weights.shape}; of a batch, choose one "
             "sentence without its padding."
+        )
+    if not np.isfinite(weights).all():
+        raise ValueError(
+            "weights must be finite, but hold NaN or infinity; has the training diverged?"
         )
     return weights

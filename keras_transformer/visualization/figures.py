@@ -15,6 +15,8 @@ INK, ACCENT, FAINT = "#1f2933", "#b3261e", "#667080"
 # that the two that occur in text have signs that all fonts have.
 CONTROL_SIGNS = {**{i: chr(0x2400 + i) for i in range(32)}, 127: "\u2421"}
 CONTROL_SIGNS |= {ord("\n"): "↵", ord("\t"): "⇥"}
+# What no XML, and so no SVG, may hold.
+CONTROL_SIGNS |= dict.fromkeys([*range(0xD800, 0xE000), 0xFFFE, 0xFFFF], "\ufffd")
 # Those with the scripts that matplotlib's own font lacks; the ones that are installed are used.
 FONTS = (
     *(f"Noto Sans CJK {region}" for region in ("JP", "SC", "TC", "KR")),

@@ -68,6 +68,13 @@ def test_the_page_has_every_section_in_order_and_no_address(page):
     assert set(re.findall(r"https?://[^\"'<> ]+", page)) == {"http://www.w3.org/2000/svg"}
 
 
+@pytest.mark.slow
+def test_a_sentence_of_bytes_that_are_no_utf8_has_its_page(run, tmp_path):
+    out = tmp_path / "page.html"
+    assert main(["inspect", run, "the \udcff cat", "--out", str(out)]) == 0
+    assert '<h1 dir="auto">the ? cat → ' in out.read_text("utf-8")
+
+
 def test_the_translation_stands_with_its_pieces_scores_and_rivals(page):
     translation = "die Katze rennt"
     assert f'<h1 dir="auto">the cat runs → {translation}</h1>' in page

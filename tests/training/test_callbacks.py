@@ -215,6 +215,13 @@ def test_training_stops_after_so_many_epochs_without_a_new_best(values, stops_af
     assert stops_after is None
 
 
+def test_an_epoch_without_a_number_is_waited_for_and_keeps_the_best():
+    callback = StopEarly(patience=9)
+    for epoch, value in enumerate([5.0, float("nan"), 4.0]):
+        callback.replay(epoch, {"val_bleu": value})
+    assert (callback.best, callback.waited) == (5.0, 2)
+
+
 def test_a_run_that_goes_on_has_waited_as_long_as_before():
     callback = StopEarly(patience=3)
     for epoch, value in enumerate([5.0, 4.0, 3.0]):

@@ -97,6 +97,14 @@ def test_weights_that_do_not_fit_the_pieces_are_an_error(shape):
         attention_maps(np.zeros(shape), list("abcd"), STRANGE)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_an_error(weights, value):
+    weights = weights.copy()
+    weights[0, 0, 0, 0] = value
+    with pytest.raises(ValueError, match="weights must be finite, but hold NaN or infinity"):
+        attention_maps(weights, list("abcd"), STRANGE)
+
+
 def test_a_word_that_is_not_there_is_an_error(weights):
     with pytest.raises(ValueError, match=r"word must be an index in \[0, 4\), but is 4"):
         word_attention(weights, list("abcd"), STRANGE, 4)
@@ -296,6 +304,17 @@ def test_svg_is_valid_keeps_any_text_and_is_the_same_each_time(weights):
     assert {"$x^2$", "</script>", "עברית", "↵", "日本", "$a & <b>", "layer 2"} <= texts
     assert text == draw()
     assert not re.search(r"(href|src)=\"(?!data:|#)", text)
+
+
+@pytest.mark.parametrize("sign", ["\x01", "\ud800", "\ufffe", "\uffff"])
+def test_svg_is_valid_with_what_xml_may_not_hold(weights, sign):
+    words = ["a", "b", sign, "d"]
+    for figure in (
+        attention_maps(weights, words, STRANGE, title=f"<{sign}>"),
+        word_attention(weights, words, STRANGE, 2, title=f"<{sign}>"),
+    ):
+        root = ElementTree.fromstring(as_svg(figure))
+        assert root.tag.endswith("svg")
 
 
 def test_png_has_the_size_of_the_figure():
