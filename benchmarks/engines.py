@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as docs/serving.md says
+# CTranslate2 is up to seven times as fast on two cores of an Intel processor without MKL.
+os.environ.setdefault("CT2_USE_MKL", "0")
 
 
 class Case(NamedTuple):
