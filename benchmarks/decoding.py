@@ -1,7 +1,7 @@
 """Translation by an exported SavedModel against CTranslate2: same weights, same sentences.
 
     python benchmarks/decoding.py --json decoding.json
-    python benchmarks/decoding.py --cases multi30k --run runs/multi30k --test-data DIRECTORY
+    python benchmarks/decoding.py --cases multi30k --run runs/multi30k/raw-1 --test-data DIRECTORY
 
 Every case gives all engines the same work: weights, sentences, beams of the same size, as many
 tokens. Each engine lives in a process of its own, so that none runs beside another's threads; they

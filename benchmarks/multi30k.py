@@ -5,7 +5,8 @@
 
 DIRECTORY holds `train`, `val` and `test_2016_flickr`, each as `.en.gz` and `.de.gz`, and as
 `.lc.norm.tok.en.gz` and `.lc.norm.tok.de.gz`. A command that is given again goes on with what is
-there, also with more --epochs; a seed that was scored after as many is only shown.
+there, also with more --epochs; a seed that was scored after as many, by the same search, is only
+shown.
 """
 
 import argparse
@@ -37,10 +38,11 @@ LINES = {
     ),
 }
 AVERAGE = 10
+BEAM_SIZE = 5
 # The published protocol divides by the length, n. For captions, ((5 + n) / 6) ** 1.4 is as steep.
-SEARCH = {"beam_size": 5, "length_penalty": 1.4}
+LENGTH_PENALTY = 1.4
 BLEU_TOKENIZE = {TOKENIZED: "none", RAW: "13a"}
-SCORES = "test_2016_flickr_{epochs}.json"
+SCORES = "test_2016_flickr_{epochs}_{length_penalty}.json"
 
 
 def main():
@@ -50,7 +52,7 @@ def main():
     scores = []
     for seed in options.seeds:
         run = Path(options.out) / f"{options.line}-{seed}"
-        path = run / SCORES.format(epochs=options.epochs)
+        path = run / SCORES.format(**vars(options))
         if not path.is_file():
             translations = train(run, suffix, settings, seed, options)
             score(path, translations, suffix, options)
@@ -65,6 +67,7 @@ def parse_options():
     parser.add_argument("--out", required=True, metavar="DIRECTORY", help="runs are kept here")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N")
     parser.add_argument("--epochs", type=int, default=60, metavar="N", help="passes over the text")
+    parser.add_argument("--length-penalty", type=float, default=LENGTH_PENALTY, metavar="A")
     parser.add_argument("--python", default=sys.executable, help="of OpenNMT-tf's environment")
     return parser.parse_args()
 
@@ -90,11 +93,18 @@ def train_keras_transformer(run, suffix, settings, seed, options):
         pair = files(options, split, suffix)
         arguments |= dict(zip((f"{name}source", f"{name}target"), pair, strict=True))
     arguments["bleu_tokenize"] = BLEU_TOKENIZE[suffix]
-    subprocess.run([*command, "train", "--resume", *as_options(arguments)], check=True)
+    call([*command, "train", "--resume", *as_options(arguments)])
     source, target = files(options, "test_2016_flickr", suffix)
-    arguments = {"source": source, "target": target, "output": run / "translations.txt", **SEARCH}
-    subprocess.run([*command, "evaluate", str(run), *as_options(arguments)], check=True)
+    arguments = {"source": source, "target": target, "output": run / "translations.txt"}
+    arguments |= {"beam_size": BEAM_SIZE, "length_penalty": options.length_penalty}
+    call([*command, "evaluate", str(run), *as_options(arguments)])
     return (run / "translations.txt").read_text("utf-8").splitlines()
+
+
+def call(command):
+    """Runs a command; where it fails it has said why, and the benchmark ends with its status."""
+    if status := subprocess.run(command).returncode:
+        sys.exit(status)
 
 
 def as_options(arguments):
@@ -110,13 +120,13 @@ def train_opennmt_tf(run, suffix, settings, seed, options):
     tokenizer, sides = read_training_pieces(run, suffix, settings, options)
     case = {**presets.TINY, **settings, "vocab_size": tokenizer.vocab_size, "seed": seed}
     case |= {"epochs": options.epochs, "average": AVERAGE}
-    case["search"] = {"beam_width": SEARCH["beam_size"], "length_penalty": SEARCH["length_penalty"]}
+    case["search"] = {"beam_width": BEAM_SIZE, "length_penalty": options.length_penalty}
     write_case(case, sides, run)
     source, _ = files(options, "test_2016_flickr", suffix)
     rows = tokenizer.tokenize(read_lines(source)).to_list()
     (run / "test.txt").write_text(as_pieces(rows), "utf-8")
     worker = Path(__file__).parent / "trainers" / "opennmt_tf_translator.py"
-    subprocess.run([options.python, str(worker), str(run)], check=True)
+    call([options.python, str(worker), str(run)])
     lines = (run / "translations.txt").read_text("utf-8").splitlines()
     ids = [[int(piece[1:]) for piece in line.split()] for line in lines]
     texts = tokenizer.detokenize(tf.ragged.constant(ids, dtype="int32")).numpy()
