@@ -28,7 +28,7 @@ docs: $(VENV)/.installed-docs
 	@echo "built site/index.html; with search: $(BIN)/mkdocs serve"
 
 clean:
-	rm -rf $(VENV) runs site
+	rm -rf $(VENV) site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

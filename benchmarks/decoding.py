@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import engines
+from arguments import new_file, positive
 
 ENGINES = ("graph", "graph_bfloat16", "xla", "ctranslate2", "ctranslate2_int8")
 
@@ -46,11 +47,13 @@ def parse_options():
     every = [*cases, engines.REAL_TEXT]
     parser.add_argument("--cases", nargs="+", choices=every, default=cases, metavar="CASE")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES, metavar="ENGINE")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each engine")
+    parser.add_argument("--repeats", type=positive, default=7)
+    parser.add_argument("--threads", type=positive, default=os.cpu_count(), help="of each engine")
     parser.add_argument("--run", help=f"a trained run, for {engines.REAL_TEXT}")
     parser.add_argument("--test-data", help="folder of test_2016_flickr.en.gz, for the same")
-    parser.add_argument("--json", metavar="FILE", help="target tokens a second: case -> engine")
+    parser.add_argument(
+        "--json", type=new_file, metavar="FILE", help="target tokens a second: case -> engine"
+    )
     options = parser.parse_args()
     if engines.REAL_TEXT in options.cases and not (options.run and options.test_data):
         parser.error(f"the case {engines.REAL_TEXT} needs --run and --test-data")

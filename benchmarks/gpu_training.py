@@ -15,12 +15,14 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from arguments import interpreter, new_file, positive
 from training import flops_per_token, take_turns, write_case
 from workers import Worker
 
 from keras_transformer import presets
 
 OURS, TORCH = "keras_jax", "torch_compiled"
+PRESETS = ("tiny", "small", "base", "big")
 VOCAB_SIZE = 37_000  # the paper's, English and German
 
 
@@ -46,18 +48,27 @@ def main():
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--presets", nargs="+", default=["base", "big"], metavar="NAME")
+    parser.add_argument(
+        "--presets", nargs="+", choices=PRESETS, default=["base", "big"], metavar="NAME"
+    )
     parser.add_argument("--engines", nargs="+", choices=(OURS, TORCH), default=(OURS, TORCH))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16")
-    parser.add_argument("--batch-tokens", type=int, default=25_600, help="target tokens")
-    parser.add_argument("--length", type=int, default=64, help="tokens of a sentence")
-    parser.add_argument("--batches", type=int, default=30, help="of an epoch")
+    parser.add_argument("--batch-tokens", type=positive, default=25_600, help="target tokens")
+    parser.add_argument("--length", type=positive, default=64, help="tokens of a sentence")
+    parser.add_argument("--batches", type=positive, default=30, help="of an epoch")
     parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE)
-    parser.add_argument("--repeats", type=int, default=3, help="epochs after the first")
-    parser.add_argument("--torch-python", default=sys.executable, help="of PyTorch's environment")
-    parser.add_argument("--json", metavar="FILE", help="target tokens a second: preset -> engine")
-    return parser.parse_args()
+    parser.add_argument("--repeats", type=positive, default=3, help="epochs after the first")
+    parser.add_argument(
+        "--torch-python", type=interpreter, default=sys.executable, help="of PyTorch's environment"
+    )
+    parser.add_argument(
+        "--json", type=new_file, metavar="FILE", help="target tokens a second: preset -> engine"
+    )
+    options = parser.parse_args()
+    if options.length > options.batch_tokens:
+        parser.error(f"--length {options.length} is more than --batch-tokens holds")
+    return options
 
 
 def write_sentences(preset, directory, options):

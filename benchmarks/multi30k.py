@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 import tensorflow as tf
+from arguments import interpreter, positive
 from training import as_pieces, write_case
 
 from keras_transformer import Tokenizer, presets
@@ -66,9 +67,13 @@ def parse_options():
     parser.add_argument("--data", required=True, metavar="DIRECTORY", help="the corpus")
     parser.add_argument("--out", required=True, metavar="DIRECTORY", help="runs are kept here")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N")
-    parser.add_argument("--epochs", type=int, default=60, metavar="N", help="passes over the text")
+    parser.add_argument(
+        "--epochs", type=positive, default=60, metavar="N", help="passes over the text"
+    )
     parser.add_argument("--length-penalty", type=float, default=LENGTH_PENALTY, metavar="A")
-    parser.add_argument("--python", default=sys.executable, help="of OpenNMT-tf's environment")
+    parser.add_argument(
+        "--python", type=interpreter, default=sys.executable, help="of OpenNMT-tf's environment"
+    )
     return parser.parse_args()
 
 

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from arguments import engine_and_interpreter, new_file, positive
 from workers import Worker
 
 OURS = "keras_transformer"
@@ -51,7 +52,7 @@ FIXED_PAIRS, FIXED_LENGTH = 128 * 40, 20
 
 def main():
     options = parse_options()
-    pythons = dict(item.split("=", 1) for item in options.python)
+    pythons = dict(options.python)
     results = {}
     for name in options.cases:
         with tempfile.TemporaryDirectory() as directory:
@@ -75,17 +76,23 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES, metavar="ENGINE")
-    parser.add_argument("--python", action="append", default=[], metavar="ENGINE=PATH")
+    parser.add_argument(
+        "--python", type=engine_and_interpreter, action="append", default=[], metavar="ENGINE=PATH"
+    )
     parser.add_argument(
         "--text", help="path without suffix of .en.gz and .de.gz, for tiny_multi30k"
     )
-    parser.add_argument("--limit", type=int, help="use so many pairs only")
+    parser.add_argument("--limit", type=positive, help="use so many pairs only")
     parser.add_argument("--streams", choices=("auto", "one"), default="auto", help="of ours")
     parser.add_argument("--repeats", type=int, default=3, help="epochs after the first")
-    parser.add_argument("--json", metavar="FILE", help="target tokens a second: case -> engine")
+    parser.add_argument(
+        "--json", type=new_file, metavar="FILE", help="target tokens a second: case -> engine"
+    )
     options = parser.parse_args()
     if "tiny_multi30k" in options.cases and not options.text:
         parser.error("the case tiny_multi30k needs --text")
+    if unknown := {engine for engine, _ in options.python} - set(ENGINES):
+        parser.error(f"--python: no engine is named {', '.join(unknown)}; of {', '.join(ENGINES)}")
     return options
 
 

@@ -12,18 +12,22 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from arguments import positive
 from training import CASES, OURS, take_turns, write_case
 from workers import Worker
 
+PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 LENGTHS = (32, 64, 128, 256, 512)
 BATCH_TOKENS, NUM_BATCHES = 4096, 12
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS, metavar="TOKENS")
-    parser.add_argument("--repeats", type=int, default=3, help="epochs after the first")
-    parser.add_argument("--precision", default="auto", help="of products and activations")
+    parser.add_argument("--lengths", nargs="+", type=positive, default=LENGTHS, metavar="TOKENS")
+    parser.add_argument("--repeats", type=positive, default=3, help="epochs after the first")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="auto", help="of products and activations"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         workers = {}

@@ -12,6 +12,8 @@ import argparse
 import json
 from pathlib import Path
 
+from arguments import new_file, positive
+
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
 DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 KEY_SIZES = (4, 16, 64, 256, 1024)
@@ -46,9 +48,9 @@ def parse_options():
     parser.add_argument("--key-sizes", **numbers, default=KEY_SIZES, help="d_k of the scale")
     parser.add_argument("--d-model", type=int, default=256, help="width of the layers timed")
     parser.add_argument("--d-k", type=int, default=64, help="width of the keys timed")
-    parser.add_argument("--repeats", type=int, default=5, help="turns of each case")
-    parser.add_argument("--steps", type=int, default=2000, help="of training, at most")
-    parser.add_argument("--json", metavar="FILE", help="where to write the figures")
+    parser.add_argument("--repeats", type=positive, default=5, help="turns of each case")
+    parser.add_argument("--steps", type=positive, default=2000, help="of training, at most")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="where to write the figures")
     parser.add_argument("--plots", metavar="DIRECTORY", help="where to draw them")
     return parser.parse_args()
 

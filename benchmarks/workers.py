@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 SCRIPT = Path(__file__).parent / "trainers" / "worker.py"
@@ -19,11 +20,12 @@ class Worker:
 
     def __init__(self, engine, directory, python=sys.executable):
         self.engine = engine
+        self.messages = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
         self.process = subprocess.Popen(
             [python, str(SCRIPT), engine, str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self.messages,
             text=True,
         )
         self._read()
@@ -43,4 +45,7 @@ class Worker:
             if line.startswith("@"):
                 return json.loads(line[1:])
         code = self.process.wait()
-        raise SystemExit(f"{self.engine} ended with {code}; run its worker by hand to see why")
+        self.messages.seek(0)
+        raise SystemExit(
+            f"{self.messages.read()[-3000:]}\n{self.engine} ended with {code}: see above"
+        )

@@ -39,7 +39,9 @@ translator = Translator(model, tokenizer, beam_size=options.beam_size)
 seen = inspect_translation(translator, options.sentence)
 encoder, decoder, cross = seen.maps().values()
 words = [piece.removeprefix("\u2581") for piece in seen.target_pieces]
-word = words.index(options.word) if options.word in words else 0
+if options.word not in words:
+    parser.error(f"--word {options.word}: the translation has {' '.join(words)}; name one of these")
+word = words.index(options.word)
 padding = ["<pad>"] * 2
 
 figures = {

@@ -7,6 +7,7 @@ from pathlib import Path
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.export.text_generator import TextGenerator
 from keras_transformer.export.translator import Translator
+from keras_transformer.export.version_directory import saved_model_path
 from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.transformer import Transformer
 from keras_transformer.training.checkpoints import replacing
@@ -123,6 +124,8 @@ def _verify(directory: Path) -> None:
     if not directory.is_dir():
         raise RunError(f"{directory} is no directory; name one that training has written.")
     manifest = directory / MANIFEST
+    if not manifest.is_file() and saved_model_path(directory):
+        raise RunError(f"{directory} is an export; name the run that it was made from.")
     if not manifest.is_file():
         raise RunError(f"{directory} is no run: {MANIFEST} is missing; was training cut short?")
     try:

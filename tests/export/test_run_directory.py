@@ -121,6 +121,10 @@ def test_directories_that_are_no_run_are_refused(tmp_path, run):
         load_run(tmp_path / "missing")
     with pytest.raises(RunError, match=r"is no run: manifest\.json is missing"):
         load_run(tmp_path)
+    (tmp_path / "export" / "1").mkdir(parents=True)
+    (tmp_path / "export" / "1" / "saved_model.pb").touch()
+    with pytest.raises(RunError, match="is an export; name the run that it was made from"):
+        load_run(tmp_path / "export")
     (run / "manifest.json").write_text("[")
     with pytest.raises(RunError, match=r"manifest\.json is damaged"):
         load_run(run)
