@@ -3,7 +3,13 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.visualization.figures import heat_map, label_axis, new_figure, visible
+from keras_transformer.visualization.figures import (
+    draw_title,
+    heat_map,
+    label_axis,
+    label_room,
+    new_figure,
+)
 
 # Inches: of a word in a map, of the smallest map, of the labels beside it.
 CELL, SMALLEST, MARGIN = 0.16, 1.2, 1.3
@@ -37,7 +43,7 @@ def attention_maps(weights, queries, keys, *, title=""):
     num_layers, num_heads = weights.shape[:2]
     width = max(CELL * len(keys), SMALLEST) * num_heads + MARGIN
     height = max(CELL * len(queries), SMALLEST) * num_layers + MARGIN
-    figure = new_figure(width, height)
+    figure = new_figure(width + label_room(queries), height + label_room(keys))
     grid = figure.subplots(num_layers, num_heads, squeeze=False)
     for layer, head in np.ndindex(num_layers, num_heads):
         axes = grid[layer, head]
@@ -47,7 +53,7 @@ def attention_maps(weights, queries, keys, *, title=""):
         axes.set_title(f"head {head + 1}" if layer == 0 else "", fontsize=10)
         axes.set_ylabel(f"layer {layer + 1}" if head == 0 else "")
     figure.colorbar(image, ax=grid, label="weight", shrink=min(1.0, 2 / num_layers), pad=0.01)
-    figure.suptitle(visible([title])[0], parse_math=False)
+    draw_title(figure, title)
     return figure
 
 
@@ -82,7 +88,8 @@ def word_attention(weights, queries, keys, word: int, *, title=""):
     rows = weights[:, :, word]  # (N, H, S)
     num_layers, num_heads = rows.shape[:2]
     width = max(3 * CELL * len(keys), 3 * SMALLEST) + MARGIN
-    figure = new_figure(width, num_layers * (1.6 * CELL * num_heads + 0.25) + MARGIN)
+    height = num_layers * (1.6 * CELL * num_heads + 0.25) + MARGIN
+    figure = new_figure(width, height + label_room(keys))
     column = figure.subplots(num_layers, 1, squeeze=False)[:, 0]
     for layer, axes in enumerate(column):
         heat_map(axes, rows[layer], limits=(0, 1))
@@ -95,7 +102,7 @@ def word_attention(weights, queries, keys, word: int, *, title=""):
             place = {"ha": "center", "va": "center", "fontsize": 8, "color": color}
             axes.text(best, head, f"{100 * weight:.0f}", **place)
     title = title or f"What “{queries[word]}” looks at, in percent"
-    figure.suptitle(visible([title])[0], parse_math=False)
+    draw_title(figure, title)
     return figure
 
 

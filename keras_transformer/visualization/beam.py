@@ -1,17 +1,16 @@
 """A beam search as a tree: what it kept, what died, and what won."""
 
-import unicodedata
-
 from keras_transformer.visualization.figures import (
     FAINT,
     INK,
     check_pieces,
     new_figure,
+    text_width,
     visible,
 )
 
 # Inches: of a row, of a character, and between two columns.
-ROW, CHARACTER, GAP = 0.36, 0.074, 0.35
+ROW, GAP = 0.36, 0.35
 
 
 def beam_tree(history, pieces, *, num_dead: int = 1):
@@ -62,7 +61,7 @@ def beam_tree(history, pieces, *, num_dead: int = 1):
         axes.text(lefts[node.length], row, labels[i], parse_math=False, **style)
         if node.parent >= 0:
             end, start_row = lefts[node.length] - 0.06, rows[node.parent]
-            start = lefts[node.length - 1] + _width(labels[node.parent])
+            start = lefts[node.length - 1] + text_width(labels[node.parent])
             bend = lefts[node.length] - GAP / 2
             xs, ys = [start, bend, bend, end], [start_row, start_row, row, row]
             axes.plot(xs, ys, color=color, linewidth=1.6 if i in winning else 0.8)
@@ -146,16 +145,8 @@ def _column_lefts(history, labels) -> list[float]:
     """Where each column begins, and where the last one ends, in inches."""
     widest = [0.0] * (1 + max(history[i].length for i in labels))
     for i, label in labels.items():
-        widest[history[i].length] = max(widest[history[i].length], _width(label))
+        widest[history[i].length] = max(widest[history[i].length], text_width(label))
     lefts = [0.0]
     for width in widest:
         lefts.append(lefts[-1] + width + GAP)
     return lefts
-
-
-def _width(label: str) -> float:
-    """About how wide a label is, in inches: characters of the Far East count twice."""
-    return CHARACTER * max(
-        sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
-        for line in label.split("\n")
-    )

@@ -3,6 +3,8 @@
 import functools
 import io
 import re
+import textwrap
+import unicodedata
 import warnings
 
 import numpy as np
@@ -10,6 +12,9 @@ import numpy as np
 # White is 0, so that a picture prints well and shows at once where something is.
 WEIGHTS_COLORS, SIGNED_COLORS = "Blues", "RdBu_r"
 INK, ACCENT, FAINT = "#1f2933", "#b3261e", "#667080"
+
+# Inches of a character of a label.
+CHARACTER = 0.074
 
 # A control character has no picture of its own, but Unicode has one for it; few fonts have that, so
 # that the two that occur in text have signs that all fonts have.
@@ -95,6 +100,29 @@ def font_families() -> list[str]:
 def visible(labels) -> list[str]:
     """The labels with a visible sign for each control character, such as a line break."""
     return [str(label).translate(CONTROL_SIGNS) for label in labels]
+
+
+def text_width(text: str) -> float:
+    """About how wide a text is, in inches: characters of the Far East count twice."""
+    return CHARACTER * max(
+        sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
+        for line in text.split("\n")
+    )
+
+
+def label_room(labels) -> float:
+    """Inches that labels need beside a map beyond those of a short word."""
+    return max(0.0, max(text_width(label) for label in visible(labels)) - 0.75)
+
+
+def draw_title(figure, title: str) -> None:
+    """Draws a title above a figure, in as many lines as it needs; the figure grows by them."""
+    (title,) = visible([title])
+    width = 1.5 * text_width(title)  # its characters are larger than a label's
+    fitting = int(len(title) * figure.get_figwidth() / max(width, CHARACTER))
+    lines = textwrap.wrap(title, max(fitting, 1)) or [""]
+    figure.set_figheight(figure.get_figheight() + 0.2 * (len(lines) - 1))
+    figure.suptitle("\n".join(lines), parse_math=False)
 
 
 def check_pieces(name: str, pieces, count: int, of: str) -> None:

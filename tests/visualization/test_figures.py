@@ -317,6 +317,25 @@ def test_svg_is_valid_with_what_xml_may_not_hold(weights, sign):
         assert root.tag.endswith("svg")
 
 
+@pytest.mark.parametrize("word", ["Donaudampfschifffahrtsgesellschaft", "機械翻訳" * 5])
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_long_labels_and_titles_are_shown_and_leave_the_maps_their_size(weights, word):
+    words, keys = [word, "b", "c", "d"], [*STRANGE[:5], word]
+    title = " ".join([word] * 9)
+    for figure in (
+        attention_maps(weights, words, keys, title=title),
+        word_attention(weights, words, keys, 0),
+        word_attention(weights, words, keys, 0, title=title),
+    ):
+        figure.draw_without_rendering()
+        (above,) = (text for text in figure.texts if text.get_text())
+        assert "".join(above.get_text().split()).find("".join(word.split())) >= 0
+        extent = above.get_window_extent()
+        assert 0 <= extent.x0 and extent.x1 <= figure.bbox.x1 and extent.y1 <= figure.bbox.y1
+        sizes = [axes.bbox.size / figure.dpi for axes in figure.axes if axes.images]
+        assert np.min(sizes) > 0.6  # inches
+
+
 def test_png_has_the_size_of_the_figure():
     data = as_png(new_figure(2, 1), dpi=50)
     assert data.startswith(b"\x89PNG")
