@@ -1,10 +1,13 @@
 """A training run in TensorBoard: every step, every epoch, the vocabulary, what attention reads."""
 
 import time
+import warnings
 from pathlib import Path
 
 import keras
 import numpy as np
+
+from keras_transformer.checks import check_int
 
 
 class TensorBoardMonitor(keras.callbacks.Callback):
@@ -20,6 +23,9 @@ class TensorBoardMonitor(keras.callbacks.Callback):
         settings: the run's settings by name, shown in the tab HParams; numbers, strings, booleans.
         profile_steps: the first and the last step of this `fit` to profile, or None.
 
+    Raises:
+        ValueError: if the steps to profile are not two, in order, from 1.
+
     Example:
         >>> monitor = TensorBoardMonitor("runs/example/logs", settings={"dropout": 0.1})
     """
@@ -28,7 +34,7 @@ class TensorBoardMonitor(keras.callbacks.Callback):
         super().__init__()
         self.log_dir = Path(log_dir)
         self.settings = settings or {}
-        self.profile_steps = profile_steps
+        self.profile_steps = profile_steps and _checked_steps(profile_steps)
         self.writers = {}
         self.num_steps = 0
 
@@ -77,8 +83,15 @@ class TensorBoardMonitor(keras.callbacks.Callback):
             self.writers[side].flush()
 
     def on_train_end(self, logs=None):
-        if self.profile_steps and self.profile_steps[0] <= self.num_steps < self.profile_steps[1]:
+        first, last = self.profile_steps or (0, 0)
+        if first <= self.num_steps < last:
             _profiler().stop()
+        if self.num_steps < first:
+            warnings.warn(
+                f"profile_steps begin at {first}, but training ended after {self.num_steps} steps: "
+                "nothing was profiled.",
+                stacklevel=2,
+            )
         for writer in self.writers.values():
             writer.close()
 
@@ -172,6 +185,17 @@ def read_curve(log_dir, name: str):
     }
     steps = np.array(sorted(curve))
     return steps, np.array([curve[step] for step in steps])
+
+
+def _checked_steps(profile_steps) -> tuple[int, int]:
+    try:
+        first, last = profile_steps
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"profile_steps must be a pair, the first and the last step, but is {profile_steps!r}."
+        ) from None
+    first = check_int("profile_steps[0]", first, 1)
+    return first, check_int("profile_steps[1]", last, first)
 
 
 def _profiler():

@@ -83,7 +83,7 @@ def word_attention(weights, queries, keys, word: int, *, title=""):
         ['90', '90', '90', '90']
     """
     weights = check_weights(weights, queries, keys)
-    if not 0 <= word < len(queries):
+    if word not in range(len(queries)):
         raise ValueError(f"word must be an index in [0, {len(queries)}), but is {word!r}.")
     rows = weights[:, :, word]  # (N, H, S)
     num_layers, num_heads = rows.shape[:2]

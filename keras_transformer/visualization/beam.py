@@ -30,7 +30,7 @@ def beam_tree(history, pieces, *, num_dead: int = 1):
         A matplotlib figure of one axes; each hypothesis is a text, each continuation a line.
 
     Raises:
-        ValueError: if there is not a piece for each hypothesis.
+        ValueError: if there is not a piece for each hypothesis, or none of them.
         ImportError: if the extra `[plots]` is not installed.
 
     Example:
@@ -45,6 +45,8 @@ def beam_tree(history, pieces, *, num_dead: int = 1):
         ['<s>', '</s>  #1\\n-0.10 → -0.10', 'dog ×\\n-2.40']
     """
     check_pieces("pieces", pieces, len(history), "hypotheses")
+    if not history:
+        raise ValueError("history is empty; give what decoding.beam_history returns.")
     rows = tree_rows(history, num_dead)
     winning = {i for i, score in enumerate(best_scores(history)) if score > float("-inf")}
     labels = _labels(history, visible(pieces))

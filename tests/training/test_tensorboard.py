@@ -82,6 +82,25 @@ def test_a_profile_of_the_steps_asked_for_is_written(tmp_path):
     assert list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))
 
 
+def test_a_training_that_ends_before_its_profile_says_so(tmp_path):
+    with pytest.warns(UserWarning, match="profile_steps begin at 9, but training ended after 2"):
+        fit(make(), [TensorBoardMonitor(tmp_path, profile_steps=(9, 12))])
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (5, "profile_steps must be a pair, the first and the last step, but is 5"),
+        ((1, 2, 3), "profile_steps must be a pair"),
+        ((0, 2), r"profile_steps\[0\] must be an integer of at least 1, but is 0"),
+        ((5, 2), r"profile_steps\[1\] must be an integer of at least 5, but is 2"),
+    ],
+)
+def test_steps_to_profile_are_two_in_order(tmp_path, steps, message):
+    with pytest.raises(ValueError, match=message):
+        TensorBoardMonitor(tmp_path, profile_steps=steps)
+
+
 def test_the_picture_shows_the_weights(tmp_path, events):
     model = make()
     pair = IDS[:1, :3], IDS[:1, :2]

@@ -106,8 +106,11 @@ def test_weights_that_are_no_numbers_are_an_error(weights, value):
 
 
 def test_a_word_that_is_not_there_is_an_error(weights):
-    with pytest.raises(ValueError, match=r"word must be an index in \[0, 4\), but is 4"):
-        word_attention(weights, list("abcd"), STRANGE, 4)
+    for word in (4, -1, "a"):
+        with pytest.raises(
+            ValueError, match=rf"word must be an index in \[0, 4\), but is {word!r}"
+        ):
+            word_attention(weights, list("abcd"), STRANGE, word)
 
 
 # Positions and schedule
@@ -289,6 +292,11 @@ def test_pieces_and_hypotheses_must_be_as_many():
 
 
 # Files
+
+
+def test_a_search_without_hypotheses_is_an_error():
+    with pytest.raises(ValueError, match="history is empty"):
+        beam_tree([], [])
 
 
 def test_svg_is_valid_keeps_any_text_and_is_the_same_each_time(weights):
