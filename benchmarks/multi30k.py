@@ -28,7 +28,7 @@ TOKENIZED, RAW = ".lc.norm.tok", ""
 SETTINGS = {"dropout": 0.3, "batch_tokens": 2048, "warmup_steps": 2000, "learning_rate_scale": 2}
 SMALL_BATCHES = {**SETTINGS, "vocab_size": 9700, "cooldown": 0.5}
 LINES = {
-    # Tokens, steps and rate as published: 8,000 steps, a peak of 0.005.
+    # As published: 8,000 times 8,192 tokens in all, at a rate of at most 0.005.
     "anchor": (TOKENIZED, {**SMALL_BATCHES, "batch_tokens": 8192, "learning_rate_scale": 2.5}),
     "anchor_small_batches": (TOKENIZED, SMALL_BATCHES),
     "anchor_r_drop": (TOKENIZED, {**SMALL_BATCHES, "r_drop": 3, "r_drop_delay": 20}),
