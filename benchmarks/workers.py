@@ -39,6 +39,7 @@ class Worker:
     def close(self):
         self.process.stdin.close()
         self.process.wait()
+        self.messages.close()
 
     def _read(self):
         for line in self.process.stdout:

@@ -6,14 +6,13 @@ Prints a line for each line of standard input: the score, a tab, the translation
 """
 
 import sys
-from pathlib import Path
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the tokenizer's ops
 
 if len(sys.argv) != 2:
     sys.exit(__doc__)
-if not Path(sys.argv[1], "saved_model.pb").is_file():
+if not tf.saved_model.contains_saved_model(sys.argv[1]):
     sys.exit(f"{sys.argv[1]} holds no SavedModel; name a version's directory, such as DIRECTORY/1")
 model = tf.saved_model.load(sys.argv[1])
 translate = model.signatures["serving_default"]

@@ -124,9 +124,9 @@ def _verify(directory: Path) -> None:
     if not directory.is_dir():
         raise RunError(f"{directory} is no directory; name one that training has written.")
     manifest = directory / MANIFEST
-    if not manifest.is_file() and saved_model_path(directory):
-        raise RunError(f"{directory} is an export; name the run that it was made from.")
     if not manifest.is_file():
+        if saved_model_path(directory):
+            raise RunError(f"{directory} is an export; name the run that it was made from.")
         raise RunError(f"{directory} is no run: {MANIFEST} is missing; was training cut short?")
     try:
         hashes = dict(json.loads(manifest.read_text("utf-8")))
