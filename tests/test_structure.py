@@ -72,6 +72,8 @@ ORDER = {
         "instance_normalization",
         "decoding_step",
         "positional_embedding",
+        "dot_product_attention",
+        "attention_gradient",
         "multi_head_attention",
         "feed_forward",
         "residual",

@@ -1,85 +1,24 @@
-"""Scaled dot-product attention, one function, and the layer that runs it in several heads."""
+"""Attention in several heads."""
 
 import keras
 from keras import ops
 
 from keras_transformer.checks import check_heads, check_rate
+from keras_transformer.layers.attention_gradient import attention_in_training
 from keras_transformer.layers.decoding_step import (
     merge_heads_of_step,
     split_heads_of_step,
     write_cache,
+)
+from keras_transformer.layers.dot_product_attention import (
+    dot_product_attention,
+    fused_attention,
 )
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.extras import WithExtras
 from keras_transformer.layers.linear import Linear, linear
 from keras_transformer.layers.masks import causal_mask, check_mask, combine_masks
 from keras_transformer.layers.rotary import rotate
-
-# Large enough to vanish in a softmax, finite so that a row of nothing but masked keys stays so.
-MASKED_SCORE = -1e9
-
-
-def attention_weights(query, key, attention_mask=None):
-    """How much each query attends to each key: `softmax(Q K^T / sqrt(d_k))` (paper, equation 1).
-
-    Args:
-        query: tensor (B, H, T, d_k).
-        key: tensor (B, H, S, d_k).
-        attention_mask: boolean, broadcastable to (B, T, S), True = may attend.
-
-    Returns:
-        Tensor (B, H, T, S), float32; each row sums to 1, also where every key is masked.
-    """
-    query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
-    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, T, S)
-    scores = ops.cast(scores, "float32")
-    if attention_mask is not None:
-        mask = ops.expand_dims(attention_mask, 1)  # (B, 1, T, S)
-        scores = ops.where(mask, scores, MASKED_SCORE)
-    if scores.shape[-1] == 1:  # a single key takes it all; Keras warns of a softmax over one
-        return ops.ones_like(scores)
-    return ops.softmax(scores, axis=-1)
-
-
-def dot_product_attention(query, key, value, attention_mask=None, dropout=None):
-    """`softmax(Q K^T / sqrt(d_k)) V` (paper, equation 1).
-
-    Args:
-        query: tensor (B, H, T, d_k).
-        key: tensor (B, H, S, d_k).
-        value: tensor (B, H, S, d_v).
-        attention_mask: boolean, broadcastable to (B, T, S), True = may attend.
-        dropout: function applied to the weights before they meet the values; None for none.
-
-    Returns:
-        The output (B, H, T, d_v) in the dtype of `value`, and the weights (B, H, T, S), float32,
-        as they were before the dropout.
-    """
-    weights = attention_weights(query, key, attention_mask)
-    applied = ops.cast(weights, value.dtype)
-    applied = applied if dropout is None else dropout(applied)
-    return ops.matmul(applied, value), weights
-
-
-def fused_attention(query, key, value, attention_mask=None):
-    """The output of `dot_product_attention` alone, by the backend's fused kernel if it has one.
-
-    Such a kernel (Dao et al., 2022, "FlashAttention") never writes the weights (B, H, T, S) to
-    memory. Keras takes it where device, dtype and shapes allow, and the plain formula elsewhere.
-
-    Args:
-        query: tensor (B, H, T, d_k).
-        key: tensor (B, H, S, d_k).
-        value: tensor (B, H, S, d_k).
-        attention_mask: boolean, broadcastable to (B, T, S), True = may attend.
-
-    Returns:
-        Tensor (B, H, T, d_k).
-    """
-    query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
-    mask = None if attention_mask is None else ops.expand_dims(attention_mask, 1)  # (B, 1, T, S)
-    output = ops.dot_product_attention(query, key, value, mask=mask)  # (B, T, H, d_k)
-    return ops.transpose(output, (0, 2, 1, 3))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -210,8 +149,12 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         check_mask(attention_mask, query.shape[0], key.shape[2])
         # TensorFlow has no fused kernel, and Keras none that drops weights out.
         drops = bool(self.dropout and training)
-        if keras.backend.backend() == "jax" and not (is_step or return_attention_scores or drops):
+        needs_weights = is_step or return_attention_scores or drops
+        if keras.backend.backend() == "jax" and not needs_weights:
             heads = fused_attention(query, key, value, attention_mask)  # (B, H, T, D/H)
+        elif training and not needs_weights:
+            is_causal = use_causal_mask and not is_cross
+            heads = attention_in_training(query, key, value, attention_mask, is_causal)
         else:
             heads, weights = dot_product_attention(
                 query,

@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import MultiHeadAttention
-from keras_transformer.layers.multi_head_attention import dot_product_attention
+from keras_transformer.layers.dot_product_attention import dot_product_attention
 
 LN3, LN4, ROOT2 = np.log(3.0), np.log(4.0), np.sqrt(2.0)
 

@@ -1,0 +1,148 @@
+"""That the gradient which is written out is the one that TensorFlow derives."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import MultiHeadAttention
+from keras_transformer.layers import attention_gradient
+from keras_transformer.layers.attention_gradient import attend, attention_in_training
+from keras_transformer.layers.dot_product_attention import dot_product_attention
+
+PADDED = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]], bool)  # one row without keys
+
+
+@pytest.fixture(autouse=True)
+def four_queries_are_many(monkeypatch):
+    monkeypatch.setattr(attention_gradient, "LONG", 4)
+
+
+def plain(query, key, value, mask=None, is_causal=False):
+    return dot_product_attention(query, key, value, mask)[0]
+
+
+def tensors(num_queries, num_keys=None, dtype="float32"):
+    """Query, key, value and the gradient of the output, of 3 sentences and 2 heads."""
+    rng = np.random.default_rng(0)
+    lengths = (num_queries, num_keys or num_queries, num_keys or num_queries, num_queries)
+    return [
+        tf.cast(rng.normal(size=(3, 2, length, width)), dtype)
+        for length, width in zip(lengths, (4, 4, 6, 6), strict=True)
+    ]
+
+
+def output_and_gradients(attention, query, key, value, upstream, *args):
+    with tf.GradientTape() as tape:
+        tape.watch([query, key, value])
+        output = attention(query, key, value, *args)
+    return [output, *tape.gradient(output, [query, key, value], output_gradients=upstream)]
+
+
+def causal(length, padded=None):
+    mask = np.tril(np.ones((1, length, length), bool))
+    return mask if padded is None else mask & padded[:, None, :length]
+
+
+@pytest.mark.parametrize(
+    "num_queries, mask",
+    [
+        (3, None),
+        (3, PADDED[:, None]),  # (B, 1, S)
+        (5, np.random.default_rng(1).random((3, 5, 5)) > 0.6),
+        (5, np.eye(5, dtype=bool)[None] & False),
+    ],
+)
+def test_output_and_gradients_are_those_of_the_plain_formula(num_queries, mask):
+    num_keys = 5 if mask is None else mask.shape[-1]
+    arguments = *tensors(num_queries, num_keys), mask
+    found = output_and_gradients(attention_in_training, *arguments)
+    expected = output_and_gradients(plain, *arguments)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_of_a_single_key_have_no_gradient():
+    query, key, value, upstream = tensors(3, 1)
+    found = output_and_gradients(attention_in_training, query, key, value, upstream)
+    for gradient in found[1:3]:
+        np.testing.assert_allclose(gradient, np.zeros_like(gradient), atol=1e-5)
+    expected = output_and_gradients(plain, query, key, value, upstream)[3]
+    np.testing.assert_allclose(found[3], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("length", [3, 4, 5, 9])
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_halves_of_many_queries_agree_with_the_whole(length, in_graph):
+    arguments = *tensors(length), causal(length), True
+    function = attention_in_training
+    if in_graph:  # of any length, as in `fit`
+        shapes = [tf.TensorSpec((None, 2, None, x.shape[-1])) for x in arguments[:4]]
+        mask = tf.TensorSpec((1, None, None), "bool")
+
+        @tf.function(input_signature=[*shapes, mask], autograph=False)
+        def graph(query, key, value, upstream, mask):
+            args = query, key, value, upstream, mask, True
+            return output_and_gradients(attention_in_training, *args)
+
+        found = graph(*arguments[:5])
+    else:
+        found = output_and_gradients(function, *arguments)
+    expected = output_and_gradients(plain, *arguments)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_halves_keep_the_mask_of_padding():
+    mask = causal(5, np.array([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 0, 0, 0, 0]], bool))
+    arguments = *tensors(5), mask, True
+    found = output_and_gradients(attention_in_training, *arguments)
+    for a, b in zip(found, output_and_gradients(plain, *arguments), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_in_half_precision_it_errs_little_more_than_the_plain_formula(dtype):
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=(4, 2, 64, 32)) for _ in range(4)]
+    exact, derived, found = (
+        output_and_gradients(function, *(tf.cast(x, kind) for x in inputs), causal(64), True)
+        for function, kind in ((plain, "float64"), (plain, dtype), (attention_in_training, dtype))
+    )
+    for a, b, c in zip(found, derived, exact, strict=True):
+        assert a.dtype == dtype
+        error, usual = (np.abs(tf.cast(x, "float64") - c).mean() for x in (a, b))
+        assert error < 1.4 * usual
+
+
+def test_a_large_gradient_of_one_query_reaches_no_other():
+    query, key, value, upstream = tensors(5)
+    gradient = output_and_gradients(attend, query, key, value, upstream)[1]
+    upstream = tf.tensor_scatter_nd_update(upstream, [[0, 0, 2]], [tf.fill([6], 1e6)])
+    changed = output_and_gradients(attend, query, key, value, upstream)[1]
+    differs = np.any(np.asarray(gradient) != np.asarray(changed), axis=-1)  # (B, H, T)
+    assert np.argwhere(differs).tolist() == [[0, 0, 2]]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_layer_has_one_gradient_in_training_and_outside(jit_compile):
+    layer = MultiHeadAttention(d_model=8, num_heads=2)
+    x = tf.constant(np.random.default_rng(0).normal(size=(2, 6, 8)), "float32")
+    layer.build(x.shape)
+
+    @tf.function(jit_compile=jit_compile, autograph=False)
+    def step(training):
+        with tf.GradientTape() as tape:
+            output = layer(x, use_causal_mask=True, training=training)
+            loss = tf.reduce_sum(output**2)
+        return tape.gradient(loss, [v.value for v in layer.trainable_variables])
+
+    for a, b in zip(step(True), step(False), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_fewer_keys_than_queries_may_be_causal():
+    layer, rng = MultiHeadAttention(d_model=8, num_heads=2), np.random.default_rng(0)
+    x, value = (rng.normal(size=(1, length, 8)).astype("float32") for length in (9, 2))
+    outputs = [layer(x, value, use_causal_mask=True, training=flag) for flag in (True, False)]
+    np.testing.assert_allclose(*map(keras.ops.convert_to_numpy, outputs), rtol=1e-5)
