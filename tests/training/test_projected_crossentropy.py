@@ -40,7 +40,8 @@ def value_and_gradients(function, hidden, embeddings):
 @pytest.mark.parametrize("chunk_rows", [1, 4, 6, 1024])
 @pytest.mark.parametrize(("smoothing", "r_drop"), [(0.0, 0.0), (0.1, 0.0), (0.1, 3.0)])
 def test_value_and_gradients_are_those_of_the_logits(monkeypatch, chunk_rows, smoothing, r_drop):
-    monkeypatch.setattr(module, "CHUNK_ROWS", chunk_rows)
+    for name in ("CHUNK_ROWS", "R_DROP_CHUNK_ROWS"):
+        monkeypatch.setattr(module, name, chunk_rows)
     hidden, embeddings, labels, weights = inputs(2 if r_drop else 1)
     value, gradients = value_and_gradients(
         lambda h, e: projected_crossentropy(h, e, labels, weights, smoothing, r_drop)[0],
@@ -92,11 +93,12 @@ def test_a_hopeless_prediction_costs_a_finite_loss():
     np.testing.assert_allclose(gradient * 7, [[[2.0]]], rtol=1e-5)  # -(-1) + 1
 
 
-def test_bfloat16_products_give_the_gradient_to_their_precision():
-    hidden, embeddings, labels, weights = inputs()
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+def test_bfloat16_products_give_the_gradient_to_their_precision(r_drop):
+    hidden, embeddings, labels, weights = inputs(2 if r_drop else 1)
 
     def loss(h, e):
-        return projected_crossentropy(h, e, labels, weights, 0.1)[0]
+        return projected_crossentropy(h, e, labels, weights, 0.1, r_drop)[0]
 
     value, gradients = value_and_gradients(loss, hidden, embeddings)
     low, low_gradients = value_and_gradients(loss, tf.cast(hidden, tf.bfloat16), embeddings)
