@@ -6,6 +6,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import zip_longest
 from typing import BinaryIO, NamedTuple
 
@@ -54,8 +55,8 @@ def read_lines(path: Path, *, errors: str = "strict") -> list[str]:
     if errors not in ("strict", "replace"):
         raise ValueError(f"errors must be 'strict' or 'replace', but is {errors!r}.")
     name = os.fspath(path)
-    lines = enumerate(_raw_lines(name), start=1)
-    return [_decode(line, f"{name}:{i}", errors, "replace") for i, line in lines]
+    with closing(_raw_lines(name)) as lines:
+        return [_decode(line, f"{name}:{i}", errors, "replace") for i, line in enumerate(lines, 1)]
 
 
 def read_files(
@@ -152,18 +153,19 @@ def _corpus(pairs: Iterator[tuple[bytes, bytes]], errors, max_chars, names) -> C
         raise ValueError(f"errors must be 'strict' or 'skip', but is {errors!r}.")
     check_positive_int("max_chars", max_chars)
     sources, targets, skipped = [], [], Counter()
-    for i, pair in enumerate(pairs, start=1):
-        source = _decode(pair[0], f"{names[0]}:{i}", errors, "skip")
-        target = _decode(pair[1], f"{names[-1]}:{i}", errors, "skip")
-        if source is None or target is None:
-            skipped["invalid UTF-8"] += 1
-        elif not source.strip() or not target.strip():
-            skipped["empty"] += 1
-        elif max(len(source), len(target)) > max_chars:
-            skipped["too long"] += 1
-        else:
-            sources.append(source)
-            targets.append(target)
+    with closing(pairs):
+        for i, pair in enumerate(pairs, start=1):
+            source = _decode(pair[0], f"{names[0]}:{i}", errors, "skip")
+            target = _decode(pair[1], f"{names[-1]}:{i}", errors, "skip")
+            if source is None or target is None:
+                skipped["invalid UTF-8"] += 1
+            elif not source.strip() or not target.strip():
+                skipped["empty"] += 1
+            elif max(len(source), len(target)) > max_chars:
+                skipped["too long"] += 1
+            else:
+                sources.append(source)
+                targets.append(target)
     if not sources:
         counts = ", ".join(f"{fault}: {n}" for fault, n in skipped.items()) or "it has none"
         remedy = f"give UTF-8 text on both sides, at most max_chars={max_chars} long"
@@ -182,23 +184,25 @@ def _decode(text: bytes, place: str, errors: str, lenient: str) -> str | None:
 
 
 def _aligned_lines(source_name: str, target_name: str) -> Iterator[tuple[bytes, bytes]]:
-    pairs = zip_longest(_raw_lines(source_name), _raw_lines(target_name))
-    for shorter, pair in enumerate(pairs):
-        if None in pair:
-            longer = shorter + 1 + sum(1 for _ in pairs)
-            lines = (shorter, longer) if pair[0] is None else (longer, shorter)
-            fault = f"{source_name} has {lines[0]} lines, {target_name} has {lines[1]}"
-            raise CorpusError(f"{fault}; line i of one must translate line i of the other.")
-        yield pair
+    with closing(_raw_lines(source_name)) as sources, closing(_raw_lines(target_name)) as targets:
+        pairs = zip_longest(sources, targets)
+        for shorter, pair in enumerate(pairs):
+            if None in pair:
+                longer = shorter + 1 + sum(1 for _ in pairs)
+                lines = (shorter, longer) if pair[0] is None else (longer, shorter)
+                fault = f"{source_name} has {lines[0]} lines, {target_name} has {lines[1]}"
+                raise CorpusError(f"{fault}; line i of one must translate line i of the other.")
+            yield pair
 
 
 def _tsv_pairs(name: str) -> Iterator[tuple[bytes, bytes]]:
-    for i, line in enumerate(_raw_lines(name), start=1):
-        columns = tuple(line.split(b"\t"))
-        if len(columns) != 2:
-            fault = f"{len(columns) - 1} tabs instead of the one between source and target"
-            raise CorpusError(f"{name}:{i}: {fault}; keep two columns, as with cut -f1,2.")
-        yield columns
+    with closing(_raw_lines(name)) as lines:
+        for i, line in enumerate(lines, start=1):
+            columns = tuple(line.split(b"\t"))
+            if len(columns) != 2:
+                fault = f"{len(columns) - 1} tabs instead of the one between source and target"
+                raise CorpusError(f"{name}:{i}: {fault}; keep two columns, as with cut -f1,2.")
+            yield columns
 
 
 def _tfds_pairs(name, split, data_dir, download, languages) -> Iterator[tuple[bytes, bytes]]:
@@ -226,7 +230,10 @@ def _tfds_pairs(name, split, data_dir, download, languages) -> Iterator[tuple[by
 
 
 def _raw_lines(name: str) -> Iterator[bytes]:
-    """Lines without their ends, as bytes: text files split at more than line feeds."""
+    """Lines without their ends, as bytes: text files split at more than line feeds.
+
+    Who reads it closes it: an error that is kept would keep the file open.
+    """
     i = 0
     try:
         with open(name, "rb") as file, _checked_text(file, name) as text:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keras_transformer.data import corpus
 from keras_transformer.data.corpus import (
     Corpus,
     CorpusError,
@@ -134,6 +135,23 @@ def test_surrogates_overlong_and_truncated_sequences_are_invalid(write, raw):
 readers = pytest.mark.parametrize(
     "read", [read_lines, read_tsv, lambda path: read_files(path, path)], ids=["lines", "tsv", "two"]
 )
+
+
+@readers
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_files_are_closed_while_the_error_is_kept(write, read, name, monkeypatch):
+    opened = []
+
+    def remember(*args):
+        opened.append(open(*args))
+        return opened[-1]
+
+    monkeypatch.setattr(corpus, "open", remember, raising=False)
+    path = write(name, b"eins\tone\n" + INVALID + b"\tgreen\nzwei\ttwo\n")
+    with pytest.raises(CorpusError) as error:
+        read(path)
+    assert opened
+    assert all(file.closed for file in opened), error
 
 
 @readers
