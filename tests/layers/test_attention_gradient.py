@@ -48,7 +48,8 @@ def causal(length, padded=None):
     "num_queries, mask",
     [
         (3, None),
-        (3, PADDED[:, None]),  # (B, 1, S)
+        (5, None),
+        (5, PADDED[:, None]),  # (B, 1, S)
         (5, np.random.default_rng(1).random((3, 5, 5)) > 0.6),
         (5, np.eye(5, dtype=bool)[None] & False),
     ],
@@ -63,7 +64,7 @@ def test_output_and_gradients_are_those_of_the_plain_formula(num_queries, mask):
 
 
 def test_weights_of_a_single_key_have_no_gradient():
-    query, key, value, upstream = tensors(3, 1)
+    query, key, value, upstream = tensors(5, 1)
     found = output_and_gradients(attention_in_training, query, key, value, upstream)
     for gradient in found[1:3]:
         np.testing.assert_allclose(gradient, np.zeros_like(gradient), atol=1e-5)
@@ -73,8 +74,11 @@ def test_weights_of_a_single_key_have_no_gradient():
 
 @pytest.mark.parametrize("length", [3, 4, 5, 9])
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_halves_of_many_queries_agree_with_the_whole(length, in_graph):
-    arguments = *tensors(length), causal(length), True
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_whole_and_halves_agree_with_the_plain_formula_on_either_side_of_many(
+    length, in_graph, is_causal
+):
+    arguments = *tensors(length), causal(length), is_causal
     function = attention_in_training
     if in_graph:  # of any length, as in `fit`
         shapes = [tf.TensorSpec((None, 2, None, x.shape[-1])) for x in arguments[:4]]
@@ -82,7 +86,7 @@ def test_halves_of_many_queries_agree_with_the_whole(length, in_graph):
 
         @tf.function(input_signature=[*shapes, mask], autograph=False)
         def graph(query, key, value, upstream, mask):
-            args = query, key, value, upstream, mask, True
+            args = query, key, value, upstream, mask, is_causal
             return output_and_gradients(attention_in_training, *args)
 
         found = graph(*arguments[:5])
