@@ -11,6 +11,7 @@ from keras_transformer.decoding.beam_state import (
     start_state,
 )
 from keras_transformer.decoding.constraints import Rules
+from keras_transformer.decoding.gather import rows_of
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
 from keras_transformer.decoding.prefix import force_prefix
 from keras_transformer.decoding.rounds import no_room, search_in_rounds
@@ -183,7 +184,7 @@ def best_continuations(state, log_probs, tokens):
     chosen = ops.cast(chosen, "int32")
     sentence = ops.expand_dims(ops.arange(ops.shape(chosen)[0], dtype="int32"), 1)  # (B, 1)
     flat = chosen + sentence * (beam_size * k)  # (B, K)
-    log_probs, tokens = (ops.take(ops.reshape(x, (-1,)), flat) for x in (log_probs, tokens))
+    log_probs, tokens = (rows_of(ops.reshape(x, (-1,)), flat) for x in (log_probs, tokens))
     rows = ops.reshape(chosen // k + sentence * beam_size, (-1,))  # (B * K,)
     return log_probs, rows, tokens
 

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer.decoding.gather import rows_of
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
 from keras_transformer.decoding.rounds import take_sentences
 from keras_transformer.decoding.search_result import IMPOSSIBLE
@@ -51,9 +52,9 @@ def start_state(start_ids, cache, *, limits, alpha, prefix, beam_size, room) -> 
 def continued(state, rows):
     """What the rows that go on were: finished, lengths, bonus (B, K) and ids (B, K, L)."""
     shape = ops.shape(state.ids)
-    ids = ops.take(ops.reshape(state.ids, (-1, shape[2])), rows, axis=0)  # (B * K, L)
+    ids = rows_of(ops.reshape(state.ids, (-1, shape[2])), rows)  # (B * K, L)
     old = (state.finished, state.lengths, state.bonus)
-    new = (ops.reshape(ops.take(ops.reshape(x, (-1,)), rows), (-1, x.shape[1])) for x in old)
+    new = (ops.reshape(rows_of(ops.reshape(x, (-1,)), rows), (-1, x.shape[1])) for x in old)
     return (*new, ops.reshape(ids, (-1, shape[1], shape[2])))
 
 

@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from keras_transformer.decoding.gather import at_columns, rows_of
 from keras_transformer.decoding.search_result import IMPOSSIBLE
 
 
@@ -30,10 +31,10 @@ def top_k(logits, k: int):
     best = ops.cast(best, "int32")
     rows = ops.expand_dims(ops.arange(ops.shape(best)[0], dtype="int32"), 1)  # (R, 1)
     flat = ops.reshape(best + rows * groups, (-1,))  # (R * k,)
-    candidates = ops.take(ops.reshape(grouped, (-1, width)), flat, axis=0)  # (R * k, W)
+    candidates = rows_of(ops.reshape(grouped, (-1, width)), flat)  # (R * k, W)
     values, places = ops.top_k(ops.reshape(candidates, (-1, k * width)), k)  # (R, k)
     places = ops.cast(places, "int32")
-    group = ops.take(ops.reshape(best, (-1,)), places // width + rows * k)  # (R, k)
+    group = rows_of(ops.reshape(best, (-1,)), places // width + rows * k)  # (R, k)
     return values, group * width + places % width
 
 
@@ -58,24 +59,24 @@ def allowed_top_k(logits, k, mask, forbidden):
     """
     allowed = logits if mask is None else ops.where(mask, IMPOSSIBLE, logits)
     values, tokens = top_k(allowed, min(k + len(forbidden), logits.shape[-1]))
-    first = tokens[:, :1]  # (R, 1)
+    largest, first = values[:, :1], tokens[:, :1]  # (R, 1)
     if mask is not None:
         first = ops.expand_dims(ops.cast(ops.argmax(logits, axis=-1), "int32"), 1)
-    log_sum = log_sum_exp(logits, first)
+        largest = at_columns(logits, first)
+    log_sum = log_sum_exp(logits, largest, first)
     if not forbidden:
         return values, tokens, log_sum
     for token, active in forbidden:
         hit = ops.logical_and(tokens == token, active)
         values = ops.where(hit, IMPOSSIBLE, values)
     values, places = ops.top_k(values, k)
-    return values, ops.take_along_axis(tokens, ops.cast(places, "int32"), axis=1), log_sum
+    return values, at_columns(tokens, ops.cast(places, "int32")), log_sum
 
 
-def log_sum_exp(logits, first):
-    """`log(sum(exp(logits)))` of each row, (R, 1), given its largest logit's token (R, 1).
+def log_sum_exp(logits, largest, first):
+    """`log(sum(exp(logits)))` of each row, (R, 1), given its largest logit and whose it is.
 
     The largest logit minus the log of its probability: a softmax is one kernel, and the sum of
     exponentials several.
     """
-    largest = ops.take_along_axis(logits, first, axis=1)
-    return largest - ops.log(ops.take_along_axis(ops.softmax(logits, axis=-1), first, axis=1))
+    return largest - ops.log(at_columns(ops.softmax(logits, axis=-1), first))

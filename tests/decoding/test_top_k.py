@@ -75,8 +75,9 @@ def test_log_sum_exp_is_that_of_numpy(size, scale, random):
     double = logits.astype("float64")
     largest = double.max(axis=1, keepdims=True)
     expected = largest + np.log(np.exp(double - largest).sum(axis=1, keepdims=True))
-    first = logits.argmax(axis=1)[:, None]
-    np.testing.assert_allclose(log_sum_exp(logits, first), expected, rtol=1e-6, atol=1e-6)
+    first = logits.argmax(axis=1)[:, None].astype("int32")
+    result = log_sum_exp(logits, logits.max(axis=1, keepdims=True), first)
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [6, 97, 1000])
