@@ -7,7 +7,7 @@ from keras_transformer.checks import check_choice, check_texts
 from keras_transformer.export.precision import PRECISIONS, serving_copy
 from keras_transformer.export.version_directory import write_version
 from keras_transformer.export.warmup import write_batching_parameters, write_warmup_requests
-from keras_transformer.layers.linear import column_blocks
+from keras_transformer.models.decoding_weights import in_blocks
 
 # Those that are warmed up: each takes `text` alone.
 WARM_SIGNATURES = ("serving_default",)
@@ -43,12 +43,10 @@ def serving_module(translator, precision, names=None) -> tf.Module:
     module = tf.Module()
     module.model_weights = [weight.value for weight in model.weights]
     # Copies laid out for the steps of a search, so that no request has to make them.
-    weights = model.decoding_weights()
-    blocks = column_blocks(weights["output_kernel"])
-    if blocks is not None:
-        weights["output_blocks"] = blocks
+    head_dim = model.decoder.layers[0].self_attention.head_dim
     module.decoding_weights = tf.nest.map_structure(
-        lambda tensor: tf.Variable(tensor, trainable=False), weights
+        lambda tensor: tf.Variable(tensor, trainable=False),
+        in_blocks(model.decoding_weights(), head_dim),
     )
     module.tokenizer = translator.tokenizer
     functions = translator.signatures(model, module.decoding_weights)

@@ -47,8 +47,8 @@ class DecoderLayer(WithExtras, keras.layers.Layer):
         position: with `cache`, the index of the first query among the cached keys.
         positions: integers (T,) or (B, T), the places in the sequence by which `rotary` turns
             queries and keys; from `position` on by default.
-        query_weights: with `cache`, the cross-attention's `query_weights`, to use instead of
-            cutting them out anew.
+        step_weights: with `cache`, what `step_weights` returns, to use instead of reading the
+            weights anew.
         return_attention_scores: whether the attention weights are returned, too.
         training: whether dropout is applied.
 
@@ -141,7 +141,7 @@ class DecoderLayer(WithExtras, keras.layers.Layer):
         cache=None,
         position=None,
         positions=None,
-        query_weights=None,
+        step_weights=None,
         return_attention_scores=False,
         training=None,
     ):
@@ -151,6 +151,7 @@ class DecoderLayer(WithExtras, keras.layers.Layer):
                 f"cross_attention=True, but that is {self.cross_attention is not None} and "
                 f"encoder_output is {'missing' if encoder_output is None else 'given'}; change one."
             )
+        step_weights = step_weights or {}
         x = ops.cast(x, self.compute_dtype)
         outputs = self.self_attention(
             self.self_attention_residual.prepare(x),
@@ -159,6 +160,7 @@ class DecoderLayer(WithExtras, keras.layers.Layer):
             cache=cache and cache["self"],
             position=position,
             positions=positions,
+            step_weights=step_weights.get("self_attention"),
             return_attention_scores=return_attention_scores,
             training=training,
         )
@@ -171,13 +173,17 @@ class DecoderLayer(WithExtras, keras.layers.Layer):
                 encoder_output,
                 attention_mask=source_padding_mask,
                 cache=cache and cache["cross"],
-                query_weights=query_weights,
+                step_weights=step_weights.get("cross_attention"),
                 return_attention_scores=return_attention_scores,
                 training=training,
             )
             y, *extras["cross"] = as_tuple(outputs)
             x = self.cross_attention_residual(x, y, training=training)  # (B, T, D)
-        y = self.feed_forward(self.feed_forward_residual.prepare(x), training=training)
+        y = self.feed_forward(
+            self.feed_forward_residual.prepare(x),
+            step_weights=step_weights.get("feed_forward"),
+            training=training,
+        )
         x = self.feed_forward_residual(x, y, training=training)  # (B, T, D)
         kinds = zip(*extras.values(), strict=True)
         dicts = [dict(zip(extras, kind, strict=True)) for kind in kinds]
@@ -199,6 +205,19 @@ class DecoderLayer(WithExtras, keras.layers.Layer):
         if self.cross_attention is not None:
             cache["cross"] = self.cross_attention.compute_cache(encoder_output)
         return cache
+
+    def step_weights(self):
+        """What a call with a cache multiplies with, but for the projections of attention's output.
+
+        Returns:
+            A dict of tuples of a kernel and its bias, in the compute dtype: "self_attention"
+            (D, 3 D), with cross-attention "cross_attention" (D, D), and "feed_forward", a list of
+            two.
+        """
+        weights = {"self_attention": self.self_attention.step_weights()}
+        if self.cross_attention is not None:
+            weights["cross_attention"] = self.cross_attention.step_weights(is_cross=True)
+        return {**weights, "feed_forward": self.feed_forward.step_weights()}
 
     def compute_output_shape(self, x_shape, encoder_output_shape=None):
         return tuple(x_shape)

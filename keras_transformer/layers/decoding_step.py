@@ -23,6 +23,26 @@ def split_heads_of_step(x, parts, num_heads):
     return [ops.stack(heads[i * num_heads : (i + 1) * num_heads], axis=1) for i in range(parts)]
 
 
+def heads_of_blocks(x, blocks, bias, num_heads):
+    """`split_heads_of_step` of `x W + b`, for which no column has to be moved.
+
+    Args:
+        x: tensor (B, T, D).
+        blocks: W, tensor (parts * H, D, D/H): the columns of each head.
+        bias: b, tensor (parts * D,).
+        num_heads: H.
+
+    Returns:
+        A list of `parts` tensors (B, H, T, D/H).
+    """
+    heads, depth, width = blocks.shape
+    y = ops.matmul(ops.reshape(x, (1, -1, depth)), blocks)  # (parts * H, B * T, D/H)
+    y = y + ops.reshape(bias, (heads, 1, width))
+    heads = ops.unstack(ops.reshape(y, (heads, -1, x.shape[1], width)))  # each (B, T, D/H)
+    starts = range(0, len(heads), num_heads)
+    return [ops.stack(heads[i : i + num_heads], axis=1) for i in starts]
+
+
 def merge_heads_of_step(x):
     """(B, H, T, D/H) to (B, T, D), by concatenation instead of a transpose."""
     return ops.concatenate(ops.unstack(x, axis=1), axis=-1)

@@ -1,5 +1,6 @@
 """Scaled dot-product attention."""
 
+import keras
 from keras import ops
 
 # Large enough to vanish in a softmax, finite so that a row of nothing but masked keys stays so.
@@ -18,7 +19,7 @@ def attention_weights(query, key, attention_mask=None):
         Tensor (B, H, T, S), float32; each row sums to 1, also where every key is masked.
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
-    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, T, S)
+    scores = batched_product(query, key, transpose=True)  # (B, H, T, S)
     scores = ops.cast(scores, "float32")
     if attention_mask is not None:
         mask = ops.expand_dims(attention_mask, 1)  # (B, 1, T, S)
@@ -45,7 +46,29 @@ def dot_product_attention(query, key, value, attention_mask=None, dropout=None):
     weights = attention_weights(query, key, attention_mask)
     applied = ops.cast(weights, value.dtype)
     applied = applied if dropout is None else dropout(applied)
-    return ops.matmul(applied, value), weights
+    return batched_product(applied, value), weights
+
+
+def batched_product(x, y, transpose=False):
+    """`x y`, or `x y^T`, of each head.
+
+    Of a single query in float32, as in a greedy search, TensorFlow's second kernel is two or three
+    times as fast as the usual one, of oneDNN, which is faster everywhere else.
+
+    Args:
+        x: tensor (B, H, T, M).
+        y: tensor (B, H, M, N), or (B, H, N, M) with `transpose`.
+        transpose: whether the last two axes of `y` change places.
+
+    Returns:
+        Tensor (B, H, T, N).
+    """
+    of_one_query = x.shape[2] == 1 and keras.backend.standardize_dtype(x.dtype) == "float32"
+    if of_one_query and keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=tf.float32, adj_y=transpose)
+    return ops.matmul(x, ops.transpose(y, (0, 1, 3, 2)) if transpose else y)
 
 
 def fused_attention(query, key, value, attention_mask=None):

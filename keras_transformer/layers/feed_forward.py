@@ -28,6 +28,7 @@ class FeedForward(keras.layers.Layer):
 
     Call arguments:
         x: tensor (B, T, D).
+        step_weights: what `step_weights` returns, to use instead of reading the weights anew.
         training: whether dropout is applied.
 
     Returns:
@@ -66,10 +67,16 @@ class FeedForward(keras.layers.Layer):
         self.inner.build(x_shape)
         self.outer.build((*x_shape[:-1], self.d_ff))
 
-    def call(self, x, training=None):
-        x = self.inner(x)  # (B, T, d_ff), with a gate (B, T, 2 d_ff)
+    def call(self, x, step_weights=None, training=None):
+        inner, outer = step_weights or (None, None)
+        x = self.inner(x, step_weights=inner)  # (B, T, d_ff), with a gate (B, T, 2 d_ff)
         x = gated(x, self.activation) if self.is_gated else x  # (B, T, d_ff)
-        return self.outer(self.dropout_layer(x, training=training))  # (B, T, D)
+        x = self.dropout_layer(x, training=training)
+        return self.outer(x, step_weights=outer)  # (B, T, D)
+
+    def step_weights(self):
+        """`Linear.step_weights` of both layers."""
+        return [self.inner.step_weights(), self.outer.step_weights()]
 
     def compute_output_shape(self, x_shape):
         return (*x_shape[:-1], self.d_model)

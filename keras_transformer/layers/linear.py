@@ -14,42 +14,50 @@ def linear(x, kernel, bias=None):
 
     Args:
         x: tensor (..., D).
-        kernel: W, tensor (D, E).
+        kernel: W, tensor (D, E), or its `column_blocks`.
         bias: b, tensor (E,); None for none.
 
     Returns:
         Tensor (..., E).
     """
-    flat = x if len(x.shape) == 2 else ops.reshape(x, (-1, kernel.shape[0]))  # (rows, D)
-    y = ops.matmul(flat, kernel)  # (rows, E)
+    depth = kernel.shape[-2]
+    flat = x if len(x.shape) == 2 else ops.reshape(x, (-1, depth))  # (rows, D)
+    if len(kernel.shape) == 2:
+        y = ops.matmul(flat, kernel)  # (rows, E)
+    else:
+        y = ops.matmul(ops.expand_dims(flat, 0), kernel)  # (E / w, rows, w)
+        y = ops.concatenate(ops.unstack(y), axis=-1)  # (rows, E), faster than by a transpose
     y = y if bias is None else ops.add(y, bias)
-    return y if len(x.shape) == 2 else ops.reshape(y, (*leading_shape(x), kernel.shape[1]))
+    return y if len(x.shape) == 2 else ops.reshape(y, (*leading_shape(x), y.shape[-1]))
 
 
 # Of the columns of a block, and of the rows up to which a product of blocks is the faster one.
 BLOCK_WIDTH, FEW_ROWS = 64, 32
 
 
-def column_blocks(kernel):
-    """The columns of a wide matrix in blocks, each of them contiguous in memory, for `product`.
+def column_blocks(kernel, width=BLOCK_WIDTH):
+    """The columns of a matrix in blocks, each of them contiguous in memory.
+
+    A product with few rows is as fast as the matrix can be read. Row by row that jumps through
+    memory, unless the columns lie in blocks; oneDNN multiplies with those of 64 as they are.
 
     Args:
-        kernel: W, tensor (D, V).
+        kernel: W, tensor (D, E).
+        width: w, the columns of a block.
 
     Returns:
-        Tensor (V / 64, D, 64); None where 64 does not divide V.
+        Tensor (E / w, D, w); None where w does not divide E.
     """
     depth, columns = kernel.shape
-    if columns % BLOCK_WIDTH != 0:
+    if columns % width != 0:
         return None
-    return ops.transpose(ops.reshape(kernel, (depth, -1, BLOCK_WIDTH)), (1, 0, 2))
+    return ops.transpose(ops.reshape(kernel, (depth, -1, width)), (1, 0, 2))
 
 
 def product(x, kernel, blocks=None):
-    """`x W` for a matrix too wide for a cache.
+    """`x W` for a matrix of very many columns, by its blocks where there are few rows.
 
-    With few rows, reading W is what takes the time: row by row that jumps through memory, unless it
-    lies in blocks.
+    With more rows, to put the columns of all blocks together takes longer than blocks save.
 
     Args:
         x: tensor (R, D).
@@ -79,7 +87,11 @@ def leading_shape(x):
 class Linear(keras.layers.Dense):
     """Keras's dense layer, computed by `linear`.
 
-    Args and call arguments are those of `keras.layers.Dense`.
+    Args and call arguments are those of `keras.layers.Dense`, and one more.
+
+    Call arguments:
+        step_weights: what `step_weights` returns, its kernel as it is or in `column_blocks`, to use
+            instead of reading the weights anew.
 
     Example:
         >>> ops.shape(Linear(8)(np.ones((1, 3, 4))))
@@ -89,6 +101,11 @@ class Linear(keras.layers.Dense):
     def __init__(self, units, **kwargs):
         super().__init__(check_positive_int("units", units), **kwargs)  # Keras takes none of NumPy
 
-    def call(self, inputs, training=None):
-        outputs = linear(inputs, self.kernel, self.bias)
+    def call(self, inputs, training=None, step_weights=None):
+        outputs = linear(inputs, *(step_weights or (self.kernel, self.bias)))
         return outputs if self.activation is None else self.activation(outputs)
+
+    def step_weights(self):
+        """The kernel (D, E) and, if there is one, the bias (E,), in the compute dtype: a tuple."""
+        weights = (self.kernel,) if self.bias is None else (self.kernel, self.bias)
+        return tuple(ops.cast(weight, self.compute_dtype) for weight in weights)

@@ -6,6 +6,7 @@ from keras import ops
 from keras_transformer.checks import check_heads, check_rate
 from keras_transformer.layers.attention_gradient import attention_in_training
 from keras_transformer.layers.decoding_step import (
+    heads_of_blocks,
     merge_heads_of_step,
     split_heads_of_step,
     write_cache,
@@ -53,8 +54,8 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         position: the index of the first query among the cached keys.
         positions: integers (T,) or (B, T), the places in the sequence by which `rotary` turns
             queries and keys; from `position`, or 0, on by default.
-        query_weights: with such a cache, what `query_weights` returns, to use instead of cutting
-            it out anew.
+        step_weights: with `cache`, what `step_weights` returns, to use instead of reading the
+            weights anew; its kernel may be in `column_blocks`, of which each is a head.
         return_attention_scores: whether the weights are returned, too.
         training: whether dropout is applied.
 
@@ -116,7 +117,7 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         cache=None,
         position=None,
         positions=None,
-        query_weights=None,
+        step_weights=None,
         return_attention_scores=False,
         training=None,
     ):
@@ -129,11 +130,12 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
                 "position of a cache; for another use leave out rotary."
             )
         if is_step and position is None:
-            kernel, bias = query_weights or self.query_weights()
-            query = linear(ops.cast(query, self.compute_dtype), kernel, bias)  # (B, T, D)
-            (query,), (key, value) = split_heads_of_step(query, 1, self.num_heads), cache[:2]
+            weights = step_weights or self.step_weights(is_cross=True)
+            (query,), (key, value) = self._project_step(query, weights), cache[:2]
+        elif is_step and not is_cross:
+            query, key, value = self._project_step(query, step_weights or self.step_weights())
         else:
-            query, key, value = self._project_all(query, value, key, is_step)  # (B, H, T|S, D/H)
+            query, key, value = self._project_all(query, value, key)  # (B, H, T|S, D/H)
         start = 0 if position is None else position  # not `or`: it may be a symbolic tensor
         if self.rotary:
             positions = ops.arange(ops.shape(query)[2]) + start if positions is None else positions
@@ -177,30 +179,48 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         """The keys and values of `value` (B, S, D): a pair of tensors (B, H, S, D/H)."""
         return tuple(self._project(value, 1, 3))
 
-    def query_weights(self):
-        """The kernel (D, D) and the bias (D,) of the queries, in the compute dtype."""
-        kernel, bias = (ops.cast(w, self.compute_dtype) for w in (self.kernel, self.bias))
-        return kernel[:, : self.d_model], bias[: self.d_model]
+    def step_weights(self, is_cross=False):
+        """The kernel and the bias that a call with a cache multiplies with, in the compute dtype.
 
-    def _project_all(self, query, value, key, is_step):
+        Args:
+            is_cross: whether the cache is that of other vectors, so that only queries are new.
+
+        Returns:
+            Tensors (D, 3 D) and (3 D,), with `is_cross` (D, D) and (D,).
+        """
+        return self._columns(0, 1 if is_cross else 3)
+
+    def _columns(self, first, last):
+        """Kernel and bias of the projections `first` to `last` of (query, key, value)."""
+        kernel, bias = (ops.cast(w, self.compute_dtype) for w in (self.kernel, self.bias))
+        if last - first < 3:
+            columns = slice(first * self.d_model, last * self.d_model)
+            kernel, bias = kernel[:, columns], bias[columns]
+        return kernel, bias
+
+    def _project_all(self, query, value, key):
         if value is None and key is None:
-            return self._project(query, 0, 3, is_step)
+            return self._project(query, 0, 3)
         value = query if value is None else value
         if key is None:
-            return (*self._project(query, 0, 1, is_step), *self._project(value, 1, 3, is_step))
+            return (*self._project(query, 0, 1), *self._project(value, 1, 3))
         parts = zip((query, key, value), range(3), strict=True)
-        return tuple(self._project(x, i, i + 1, is_step)[0] for x, i in parts)
+        return tuple(self._project(x, i, i + 1)[0] for x, i in parts)
 
-    def _project(self, x, first, last, is_step=False):
+    def _project(self, x, first, last):
         """Projections `first` to `last` of (query, key, value): each (B, H, T, D/H)."""
-        parts = last - first
-        columns = slice(first * self.d_model, last * self.d_model)
-        kernel, bias = (ops.cast(w, self.compute_dtype) for w in (self.kernel, self.bias))
-        if parts < 3:
-            kernel, bias = kernel[:, columns], bias[columns]
+        kernel, bias = self._columns(first, last)
         x = linear(ops.cast(x, self.compute_dtype), kernel, bias)  # (B, T, parts * D)
-        split = split_heads_of_step if is_step else split_heads
-        return split(x, parts, self.num_heads)
+        return split_heads(x, last - first, self.num_heads)
+
+    def _project_step(self, x, weights):
+        """All projections that the weights hold, of a few positions: each (B, H, T, D/H)."""
+        kernel, bias = weights
+        x = ops.cast(x, self.compute_dtype)
+        if len(kernel.shape) == 3:
+            return heads_of_blocks(x, kernel, bias, self.num_heads)
+        parts = kernel.shape[1] // self.d_model
+        return split_heads_of_step(linear(x, kernel, bias), parts, self.num_heads)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return tuple(query_shape)

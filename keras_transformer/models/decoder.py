@@ -38,8 +38,8 @@ class Decoder(WithExtras, keras.layers.Layer):
         position: with `cache`, the index of the first query among the cached keys.
         positions: integers (T,) or (B, T), the places in the sequence by which `rotary` turns
             queries and keys; from `position` on by default.
-        query_weights: with `cache`, a list of `MultiHeadAttention.query_weights` of each layer's
-            cross-attention, to use instead of cutting them out anew.
+        step_weights: with `cache`, a list of the `DecoderLayer.step_weights` of each layer, to use
+            instead of reading the weights anew.
         return_attention_scores: whether the attention weights are returned, too.
         training: whether dropout is applied.
 
@@ -115,15 +115,15 @@ class Decoder(WithExtras, keras.layers.Layer):
         cache=None,
         position=None,
         positions=None,
-        query_weights=None,
+        step_weights=None,
         return_attention_scores=False,
         training=None,
     ):
         x = ops.cast(x, self.compute_dtype)
         extras = []
         none = [None] * self.num_layers
-        parts = zip(self.layers, cache or none, query_weights or none, strict=True)
-        for layer, layer_cache, layer_query_weights in parts:
+        parts = zip(self.layers, cache or none, step_weights or none, strict=True)
+        for layer, layer_cache, layer_step_weights in parts:
             outputs = layer(
                 x,
                 encoder_output,
@@ -133,7 +133,7 @@ class Decoder(WithExtras, keras.layers.Layer):
                 cache=layer_cache,
                 position=position,
                 positions=positions,
-                query_weights=layer_query_weights,
+                step_weights=layer_step_weights,
                 return_attention_scores=return_attention_scores,
                 training=training,
             )

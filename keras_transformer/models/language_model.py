@@ -5,7 +5,6 @@ from keras import ops
 
 from keras_transformer.checks import check_choice, check_positive_int
 from keras_transformer.data.special_tokens import END_ID, PAD_ID
-from keras_transformer.layers.linear import product
 from keras_transformer.layers.masks import (
     causal_mask,
     combine_masks,
@@ -14,6 +13,7 @@ from keras_transformer.layers.masks import (
 )
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.decoder import Decoder
+from keras_transformer.models.decoding_weights import decoding_weights, logits_of_step
 from keras_transformer.models.exportable import Exportable
 from keras_transformer.models.search_cache import advance, extend_visible, reorder, resize
 from keras_transformer.training.token_trainer import TokenTrainer
@@ -146,14 +146,11 @@ class LanguageModel(TokenTrainer, Exportable, keras.Model):
         return ops.copy(self.embedding.embeddings.value)  # a tensor, also eagerly
 
     def decoding_weights(self):
-        """What every step of a search multiplies with, laid out for it, once a search.
+        """What every step of a search multiplies with: `decoding_weights.decoding_weights`.
 
-        Returns:
-            A dict: "output_kernel" (D, V). Whoever keeps it may add "output_blocks", the
-            `column_blocks` of the kernel.
+        Whoever keeps them may lay them out anew, by `decoding_weights.in_blocks`.
         """
-        kernel = ops.transpose(self.embedding.embeddings)
-        return {"output_kernel": ops.cast(kernel, self.compute_dtype)}
+        return decoding_weights(self.decoder, ops.transpose(self.embedding.embeddings))
 
     def init_cache(self, context_ids, *, max_length, beam_size=1, weights=None):
         """Reads what comes before the first token of a search, and makes room for what follows.
@@ -221,11 +218,10 @@ class LanguageModel(TokenTrainer, Exportable, keras.Model):
             cache=cache["layers"],
             position=cache["used"],
             positions=ops.reshape(positions, (-1, beam_size)),
+            step_weights=cache["weights"]["layers"],
             training=False,
         )  # (B, K, D)
-        weights, x = cache["weights"], ops.reshape(x, (-1, d_model))  # (B * K, D)
-        logits = product(x, weights["output_kernel"], weights.get("output_blocks"))
-        return ops.cast(logits, "float32"), advance(cache, layers, visible)  # (B * K, V)
+        return logits_of_step(x, cache["weights"]), advance(cache, layers, visible)
 
     def reorder_cache(self, cache, rows):
         """The cache after each hypothesis went on from row `rows[i]`; see `search_cache`."""

@@ -5,11 +5,12 @@ from keras import ops
 
 from keras_transformer.checks import check_choice, check_positive_int
 from keras_transformer.data.special_tokens import PAD_ID
-from keras_transformer.layers.linear import Linear, product
+from keras_transformer.layers.linear import Linear
 from keras_transformer.layers.masks import padding_mask
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.attention_weights import attention_weights_of
 from keras_transformer.models.decoder import Decoder
+from keras_transformer.models.decoding_weights import decoding_weights, logits_of_step
 from keras_transformer.models.encoder import Encoder
 from keras_transformer.models.exportable import Exportable, ids_spec
 from keras_transformer.models.search_cache import advance, extend_visible, reorder, resize
@@ -182,20 +183,15 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
         return ops.transpose(self.output_projection.kernel)
 
     def decoding_weights(self):
-        """What every step of a search multiplies with, laid out for it, once a search.
+        """What every step of a search multiplies with: `decoding_weights.decoding_weights`.
 
-        Returns:
-            A dict: "output_kernel" (D, V); "queries", a pair of the kernel (D, D) and the bias (D,)
-            of each layer's cross-attention queries. Whoever keeps them may add "output_blocks", the
-            `column_blocks` of the kernel.
+        Whoever keeps them may lay them out anew, by `decoding_weights.in_blocks`.
         """
         if self.output_projection is None:
-            kernel = ops.transpose(self.target_embedding.embeddings)
+            kernel = ops.transpose(self.target_embedding.embeddings)  # (D, V)
         else:
             kernel = self.output_projection.kernel
-        queries = [layer.cross_attention.query_weights() for layer in self.decoder.layers]
-        kernel = ops.cast(kernel, self.compute_dtype)  # (D, V)
-        return {"output_kernel": kernel, "queries": queries}
+        return decoding_weights(self.decoder, kernel)
 
     def init_cache(
         self, source_ids, *, max_length, beam_size=1, weights=None, track_coverage=False
@@ -254,18 +250,16 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
             source_padding_mask=cache["source_padding_mask"],
             cache=cache["layers"],
             position=cache["used"],
-            query_weights=cache["weights"]["queries"],
+            step_weights=cache["weights"]["layers"],
             return_attention_scores=True,
             training=False,
         )  # (B, K, D)
-        weights = cache["weights"]
-        x = ops.reshape(x, (-1, d_model))  # (B * K, D)
-        logits = product(x, weights["output_kernel"], weights.get("output_blocks"))
+        logits = logits_of_step(x, cache["weights"])  # (B * K, V)
         cache = advance(cache, layers, visible)
         if "coverage" in cache:
             attention = ops.mean(scores[-1]["cross"], axis=1)  # (B, K, S)
             cache["coverage"] = cache["coverage"] + attention
-        return ops.cast(logits, "float32"), cache  # (B * K, V)
+        return logits, cache
 
     def reorder_cache(self, cache, rows):
         """The cache after each hypothesis went on from row `rows[i]`; see `search_cache`."""

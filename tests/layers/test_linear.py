@@ -25,6 +25,28 @@ def test_linear_is_a_product_and_a_sum_on_the_last_axis(shape):
     np.testing.assert_allclose(linear(x, kernel), x @ kernel, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(5, 6), (2, 5, 6), (0, 6), (1, 6)])
+def test_linear_is_the_same_by_blocks_of_any_width(shape):
+    x, kernel, bias = random(*shape), random(6, 12), random(12)
+    for width in (1, 4, 12):
+        blocks = column_blocks(kernel, width)
+        assert blocks.shape == (12 // width, 6, width)
+        np.testing.assert_allclose(linear(x, blocks, bias), x @ kernel + bias, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(linear(x, blocks), x @ kernel, rtol=0, atol=1e-5)
+
+
+def test_step_weights_stand_in_for_the_weights_of_a_layer():
+    x = random(2, 6)
+    for use_bias in (True, False):
+        layer = Linear(8, activation="relu", use_bias=use_bias, bias_initializer="normal")
+        expected = layer(x)
+        weights = layer.step_weights()
+        assert len(weights) == 1 + use_bias
+        np.testing.assert_array_equal(layer(x, step_weights=weights), expected)
+        laid_out = (column_blocks(weights[0], 2), *weights[1:])
+        np.testing.assert_allclose(layer(x, step_weights=laid_out), expected, rtol=0, atol=1e-6)
+
+
 def test_layer_is_keras_dense():
     x = random(2, 3, 6)
     layer, dense = Linear(4, activation="relu"), keras.layers.Dense(4, activation="relu")

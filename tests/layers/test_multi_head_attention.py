@@ -4,7 +4,10 @@ import pytest
 from keras import ops
 
 from keras_transformer import MultiHeadAttention
-from keras_transformer.layers.dot_product_attention import dot_product_attention
+from keras_transformer.layers.dot_product_attention import (
+    batched_product,
+    dot_product_attention,
+)
 
 LN3, LN4, ROOT2 = np.log(3.0), np.log(4.0), np.sqrt(2.0)
 
@@ -109,6 +112,20 @@ def test_pure_function_equals_the_formula(random, masked):
     scores = scores if mask is None else np.where(mask, scores, -np.inf)
     output, _ = dot_product_attention(query, key, value, mask)
     np.testing.assert_allclose(as_array(output), softmax(scores) @ value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("queries", [1, 2])
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("bfloat16", 0.05)])
+def test_products_of_one_query_are_those_of_many(queries, dtype, tolerance):
+    """TensorFlow has another kernel for one."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 3, queries, 5)), rng.normal(size=(2, 3, 5, 4))
+    x, y = ops.convert_to_tensor(x, dtype), ops.convert_to_tensor(y, dtype)
+    expected = np.array(ops.cast(x, "float32")) @ np.array(ops.cast(y, "float32"))
+    transposed = ops.transpose(y, (0, 1, 3, 2))
+    for result in (batched_product(x, y), batched_product(x, transposed, transpose=True)):
+        assert keras.backend.standardize_dtype(result.dtype) == dtype
+        np.testing.assert_allclose(ops.cast(result, "float32"), expected, atol=tolerance)
 
 
 def test_fused_self_attention_equals_explicit_value_and_key(attention, random):

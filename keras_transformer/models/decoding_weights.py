@@ -1,0 +1,68 @@
+"""What every step of a search multiplies with, laid out for it, once a search or once for all."""
+
+from keras import ops
+
+from keras_transformer.layers.linear import column_blocks, product
+
+# Of narrower heads, a product of blocks is slower than that of the whole matrix.
+NARROWEST_HEAD = 32
+
+
+def decoding_weights(decoder, output_kernel):
+    """The matrices and biases that a step of a search multiplies with, in the compute dtype.
+
+    Args:
+        decoder: a `Decoder`.
+        output_kernel: tensor (D, V), whose product with the decoder's output are the logits.
+
+    Returns:
+        A dict: "output_kernel" (D, V), and "layers", the `DecoderLayer.step_weights` of each layer.
+    """
+    return {
+        "output_kernel": ops.cast(output_kernel, decoder.compute_dtype),
+        "layers": [layer.step_weights() for layer in decoder.layers],
+    }
+
+
+def in_blocks(weights, head_dim):
+    """`decoding_weights` with matrices in `column_blocks`, where their sizes allow it.
+
+    To lay them out takes longer than one search wins: it is for those who keep them.
+
+    Args:
+        weights: from `decoding_weights`.
+        head_dim: D/H of the decoder.
+
+    Returns:
+        A dict like `weights`, also with "output_blocks".
+    """
+
+    def dense(kernel, *bias):
+        blocks = column_blocks(kernel)
+        return (kernel if blocks is None else blocks, *bias)
+
+    def layer(weights):
+        kernel, bias = weights["self_attention"]
+        if head_dim >= NARROWEST_HEAD:
+            kernel = column_blocks(kernel, head_dim)  # (3 H, D, D/H), a head a block
+        feed_forward = [dense(*pair) for pair in weights["feed_forward"]]
+        return {**weights, "self_attention": (kernel, bias), "feed_forward": feed_forward}
+
+    blocks = column_blocks(weights["output_kernel"])
+    output = {} if blocks is None else {"output_blocks": blocks}
+    return {**weights, **output, "layers": [layer(x) for x in weights["layers"]]}
+
+
+def logits_of_step(x, weights):
+    """The scores of all tokens after each hypothesis.
+
+    Args:
+        x: tensor (B, K, D), the decoder's output.
+        weights: from `decoding_weights` or `in_blocks`.
+
+    Returns:
+        Tensor (B * K, V), float32.
+    """
+    kernel = weights["output_kernel"]
+    x = ops.reshape(x, (-1, kernel.shape[0]))  # (B * K, D)
+    return ops.cast(product(x, kernel, weights.get("output_blocks")), "float32")

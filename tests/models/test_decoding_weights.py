@@ -1,0 +1,90 @@
+"""A step gives the same logits however the weights that it multiplies with are laid out."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import LanguageModel, Transformer
+from keras_transformer.models.decoding_weights import in_blocks
+
+K, B = 3, 2
+SIZES = {"num_layers": 2, "d_model": 128, "d_ff": 192}
+MODELS = {
+    "heads of blocks": (Transformer, {"num_heads": 4, "source_vocab_size": 128}),
+    "heads too narrow": (Transformer, {"num_heads": 8, "source_vocab_size": 128}),
+    "vocabulary of no blocks": (Transformer, {"num_heads": 2, "source_vocab_size": 130}),
+    "pre-norm, another output": (
+        Transformer,
+        {
+            "num_heads": 4,
+            "source_vocab_size": 70,
+            "target_vocab_size": 64,
+            "norm_first": True,
+            "tied_embeddings": "none",
+        },
+    ),
+    "no bias, rotary": (
+        LanguageModel,
+        {"num_heads": 2, "vocab_size": 128, "activation": "swiglu", "positions": "rotary"},
+    ),
+}
+
+
+def build(name, **options):
+    keras.utils.set_random_seed(0)
+    kind, arguments = MODELS[name]
+    model = kind(**SIZES, **arguments, **options)
+    for weight in model.weights:  # biases begin as 0
+        weight.assign(keras.random.normal(weight.shape, stddev=0.1))
+    return model
+
+
+def logits_of_steps(model, weights):
+    """Those of four steps, between which hypotheses change places."""
+    rng = np.random.default_rng(1)
+    given = rng.integers(4, 60, (B, 5))
+    cache = model.init_cache(given, max_length=4, beam_size=K, weights=weights)
+    results = []
+    for position in range(4):
+        logits, cache = model.decode_step(rng.integers(4, 60, B * K), cache, position)
+        rows = (rng.integers(0, K, (B, K)) + np.arange(B)[:, None] * K).reshape(-1)
+        cache = model.reorder_cache(cache, rows.astype("int32"))
+        results.append(np.array(logits))
+    return np.stack(results)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_steps_by_blocks_are_those_of_whole_matrices(name):
+    model = build(name)
+    head_dim = model.decoder.layers[0].self_attention.head_dim
+    weights = in_blocks(model.decoding_weights(), head_dim)
+    expected = logits_of_steps(model, None)
+    assert expected.std() > 0.1
+    np.testing.assert_allclose(logits_of_steps(model, weights), expected, rtol=0, atol=1e-4)
+
+
+def test_what_sizes_allow_is_in_blocks():
+    weights = in_blocks(build("heads of blocks").decoding_weights(), 32)
+    assert weights["output_blocks"].shape == (2, 128, 64)
+    for layer in weights["layers"]:
+        assert layer["self_attention"][0].shape == (12, 128, 32)
+        assert [kernel.shape for kernel, _ in layer["feed_forward"]] == [(3, 128, 64), (2, 192, 64)]
+    weights = in_blocks(build("heads too narrow").decoding_weights(), 16)
+    assert all(layer["self_attention"][0].shape == (128, 384) for layer in weights["layers"])
+    assert "output_blocks" not in in_blocks(build("vocabulary of no blocks").decoding_weights(), 64)
+
+
+def test_weights_are_in_the_dtype_of_the_step():
+    weights = build("heads of blocks", dtype="mixed_bfloat16").decoding_weights()
+    dtypes = {keras.backend.standardize_dtype(x.dtype) for x in keras.tree.flatten(weights)}
+    assert dtypes == {"bfloat16"}
+
+
+def test_a_step_reads_the_weights_it_is_given():
+    """Else an export would read each of them anew in every step."""
+    model = build("heads of blocks")
+    expected = logits_of_steps(model, None)
+    zeros = keras.tree.map_structure(ops.zeros_like, model.decoding_weights())
+    zeros["output_kernel"] = model.decoding_weights()["output_kernel"]
+    assert np.abs(logits_of_steps(model, zeros) - expected).max() > 0.1
