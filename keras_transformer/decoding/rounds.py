@@ -6,6 +6,9 @@ from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 
 # The first round has room for this many tokens; later ones for a quarter of what there is.
 SHORTEST_ROUND = 16
+# A round ends when half its sentences are done, or so many: they would be worth more steps than
+# another round costs.
+MOST_DONE = 16
 # What callers give for each sentence may be of a shape that is known, and that rounds change.
 GIVEN = ("limits", "alpha", "prefix")
 
@@ -13,8 +16,8 @@ GIVEN = ("limits", "alpha", "prefix")
 def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> SearchResult:
     """Runs `step` until every sentence is done, and drops those that are.
 
-    Within a round all shapes stay. A round ends when its room is full or half its sentences are
-    done; then results are kept, the sentences that are not done go on, and the room grows. So a
+    Within a round all shapes stay. A round ends when its room is full or enough of its sentences
+    are done; then results are kept, the sentences that are not done go on, and the room grows. So a
     long sentence does not make the short ones beside it wait, and a step costs what its own length
     needs. Shapes change between rounds: not for a backend that compiles.
 
@@ -42,9 +45,10 @@ def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> Sea
 
         def keep_going(*state):
             state = kind(*state)
-            live = ops.sum(ops.cast(ops.logical_not(is_done(state)), "int32"))
-            # Strictly more than half, so that a single sentence ends its round when it is done.
-            return ops.logical_and(2 * live > size, state.position < room)
+            done = ops.sum(ops.cast(is_done(state), "int32"))
+            # Half, rounded up: a single sentence ends its round when it is done, and not before.
+            enough = ops.minimum((size + 1) // 2, MOST_DONE)
+            return ops.logical_and(done < enough, state.position < room)
 
         state = kind(*ops.while_loop(keep_going, step, state))
         results = write_results(results, state.sentences, result_of(state), max_length)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_transformer import beam_search, greedy_search
 from keras_transformer.decoding.constraints import no_repeat_ngram
-from keras_transformer.decoding.rounds import next_room, no_room
+from keras_transformer.decoding.rounds import MOST_DONE, next_room, no_room
 from keras_transformer.decoding.sampling import sampler
 from tests.decoding.conftest import END, START, assert_same, hypotheses_of, penalty
 
@@ -69,6 +69,17 @@ LENGTHS = [2, 65, 8, 25, -9, 16, 40, 20, 5, 55, 12, 35]
 
 SEARCHES = [(1, True), (1, False), (3, False)]
 NAMES = ["greedy", "beam of 1", "beam of 3"]
+
+
+@pytest.mark.parametrize("lengths", [range(2, 72), LENGTHS, [5, 30], [40]])
+def test_a_sentence_that_is_done_does_not_wait_for_many_others(lengths):
+    """Of each step's sentences less than half are done, and less than a few."""
+    models = Diarist(lengths)
+    ends = models.search(rounds=True, greedy=True).lengths.numpy()[:, 0]
+    assert len(models.rows) == ends.max() and models.rows[0] == len(ends)
+    for position, rows in enumerate(models.rows):
+        done = rows - (ends > position).sum()
+        assert 0 <= done < min((rows + 1) // 2, MOST_DONE)
 
 
 def one_graph(models, **kwargs):
