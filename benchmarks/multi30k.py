@@ -26,12 +26,14 @@ from keras_transformer.evaluation.scores import score_translations
 
 TOKENIZED, RAW = ".lc.norm.tok", ""
 SETTINGS = {"dropout": 0.3, "batch_tokens": 2048, "warmup_steps": 2000, "learning_rate_scale": 2}
-PLAIN = {**SETTINGS, "vocab_size": 9700, "cooldown": 0.5}
+SMALL_BATCHES = {**SETTINGS, "vocab_size": 9700, "cooldown": 0.5}
+# As published: 8,000 times 8,192 tokens in all, at a rate of at most 0.005.
+ANCHOR = {**SMALL_BATCHES, "batch_tokens": 8192, "learning_rate_scale": 2.5}
 LINES = {
-    # As published: 8,000 times 8,192 tokens in all, at a rate of at most 0.005.
-    "anchor": (TOKENIZED, {**PLAIN, "batch_tokens": 8192, "learning_rate_scale": 2.5}),
-    "anchor_small_batches": (TOKENIZED, PLAIN),
-    "anchor_r_drop": (TOKENIZED, {**PLAIN, "r_drop": 3, "r_drop_delay": 20}),
+    "anchor": (TOKENIZED, ANCHOR),
+    "anchor_r_drop": (TOKENIZED, {**ANCHOR, "r_drop": 3, "r_drop_delay": 60}),
+    "anchor_small_batches": (TOKENIZED, SMALL_BATCHES),
+    "anchor_small_batches_r_drop": (TOKENIZED, {**SMALL_BATCHES, "r_drop": 3, "r_drop_delay": 20}),
     "raw": (RAW, {**SETTINGS, "vocab_size": 8000, "cooldown": 0.5}),
     # Normalized after its sub-layers, it stops reading the source at this rate; from batches of one
     # length each, it does not learn where a sentence ends.
