@@ -5,7 +5,7 @@ from keras import ops
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 
 # The first round has room for this many tokens; later ones for a quarter of what there is.
-SHORTEST_ROUND = 16
+SHORTEST_ROUND = 8
 # A round ends when half its sentences are done, or so many: they would be worth more steps than
 # another round costs.
 MOST_DONE = 16
