@@ -14,7 +14,12 @@ from keras_transformer.decoding.constraints import Rules
 from keras_transformer.decoding.gather import rows_of
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
 from keras_transformer.decoding.prefix import force_prefix
-from keras_transformer.decoding.rounds import no_room, search_in_rounds
+from keras_transformer.decoding.rounds import (
+    SHORTEST_ROUND,
+    SHORTEST_ROUND_OF_BEAMS,
+    no_room,
+    search_in_rounds,
+)
 from keras_transformer.decoding.search_arguments import (
     check_beam,
     check_max_length,
@@ -136,7 +141,8 @@ def beam_search(
     def resize(state, rows, room):
         return resized(state, rows, room, resize_cache)
 
-    return search_in_rounds(state, step, done, result_of, resize, max_length)
+    shortest = SHORTEST_ROUND if beam_size == 1 else SHORTEST_ROUND_OF_BEAMS
+    return search_in_rounds(state, step, done, result_of, resize, max_length, shortest)
 
 
 def continuations(state, logits, rules):

@@ -4,8 +4,9 @@ from keras import ops
 
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 
-# The first round has room for this many tokens; later ones for a quarter of what there is.
-SHORTEST_ROUND = 8
+# The first round has room for this many tokens; later ones for a quarter of what there is. A beam
+# attends to the empty room of all its hypotheses, so that less of it is faster.
+SHORTEST_ROUND, SHORTEST_ROUND_OF_BEAMS = 16, 8
 # A round ends when half its sentences are done, or so many: they would be worth more steps than
 # another round costs.
 MOST_DONE = 16
@@ -13,7 +14,9 @@ MOST_DONE = 16
 GIVEN = ("limits", "alpha", "prefix")
 
 
-def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> SearchResult:
+def search_in_rounds(
+    state, step, is_done, result_of, resize, max_length, shortest=SHORTEST_ROUND
+) -> SearchResult:
     """Runs `step` until every sentence is done, and drops those that are.
 
     Within a round all shapes stay. A round ends when its room is full or enough of its sentences
@@ -28,6 +31,7 @@ def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> Sea
         result_of: `result_of(state)`, a `SearchResult` of the sentences in the state.
         resize: `resize(state, rows, room)`, the state of these rows with room for that many tokens.
         max_length: L, integer scalar.
+        shortest: the fewest tokens that a round has room for.
 
     Returns:
         A `SearchResult` in the order of the first state's sentences.
@@ -40,7 +44,7 @@ def search_in_rounds(state, step, is_done, result_of, resize, max_length) -> Sea
     def search_round(results, state):
         state = kind(*state)
         (rows,) = ops.nonzero(ops.logical_not(is_done(state)))
-        size, room = ops.shape(rows)[0], next_room(state.position, max_length)
+        size, room = ops.shape(rows)[0], next_room(state.position, max_length, shortest)
         state = resize(state, ops.cast(rows, "int32"), room)
 
         def keep_going(*state):
@@ -72,9 +76,9 @@ def no_room(start_ids):
     return ops.shape(start_ids)[0] * 0
 
 
-def next_room(position, max_length):
-    """Room for the tokens so far and a quarter more."""
-    return ops.minimum(position + ops.maximum(SHORTEST_ROUND, position // 4), max_length)
+def next_room(position, max_length, shortest):
+    """Room for the tokens so far and a quarter more, at least `shortest`."""
+    return ops.minimum(position + ops.maximum(shortest, position // 4), max_length)
 
 
 def no_results(batch_size, like, max_length):

@@ -214,11 +214,12 @@ def test_a_sentence_alone_stops_when_it_is_done():
     assert len(models.rows) == int(result.lengths[0, 0]) < 40
 
 
-def test_room_always_grows_until_it_is_all():
+@pytest.mark.parametrize("shortest", [1, 8, 16])
+def test_room_always_grows_until_it_is_all(shortest):
     for limit in (1, 5, 16, 100, 1000):
         position = 0
         while position < limit:
-            room = int(next_room(position, limit))
+            room = int(next_room(position, limit, shortest))
             assert position < room <= limit
-            assert room <= max(1.25 * position + 1, position + 16)
+            assert room <= max(1.25 * position + 1, position + shortest)
             position = room
