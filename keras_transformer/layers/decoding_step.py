@@ -35,10 +35,10 @@ def heads_of_blocks(x, blocks, bias, num_heads):
     Returns:
         A list of `parts` tensors (B, H, T, D/H).
     """
-    heads, depth, width = blocks.shape
+    count, depth, width = blocks.shape
     y = ops.matmul(ops.reshape(x, (1, -1, depth)), blocks)  # (parts * H, B * T, D/H)
-    y = y + ops.reshape(bias, (heads, 1, width))
-    heads = ops.unstack(ops.reshape(y, (heads, -1, x.shape[1], width)))  # each (B, T, D/H)
+    y = y + ops.reshape(bias, (count, 1, width))
+    heads = ops.unstack(ops.reshape(y, (count, -1, x.shape[1], width)))  # each (B, T, D/H)
     starts = range(0, len(heads), num_heads)
     return [ops.stack(heads[i : i + num_heads], axis=1) for i in starts]
 

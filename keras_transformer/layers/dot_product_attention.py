@@ -63,7 +63,8 @@ def batched_product(x, y, transpose=False):
     Returns:
         Tensor (B, H, T, N).
     """
-    of_one_query = x.shape[2] == 1 and keras.backend.standardize_dtype(x.dtype) == "float32"
+    dtypes = {keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, y)}
+    of_one_query = x.shape[2] == 1 and dtypes == {"float32"}
     if of_one_query and keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from keras_transformer import MultiHeadAttention
@@ -126,6 +127,26 @@ def test_products_of_one_query_are_those_of_many(queries, dtype, tolerance):
     for result in (batched_product(x, y), batched_product(x, transposed, transpose=True)):
         assert keras.backend.standardize_dtype(result.dtype) == dtype
         np.testing.assert_allclose(ops.cast(result, "float32"), expected, atol=tolerance)
+
+
+def test_one_query_may_have_another_dtype_than_its_keys_and_has_a_gradient(random):
+    query, key = (
+        ops.convert_to_tensor(random(2, 3, 1, 4)),
+        ops.convert_to_tensor(random(2, 3, 5, 4)),
+    )
+    half = ops.cast(key, "bfloat16")
+    output, _ = dot_product_attention(query, half, half)
+    expected, _ = dot_product_attention(query, key, key)
+    np.testing.assert_allclose(as_array(ops.cast(output, "float32")), expected, atol=0.05)
+
+    def total(repeats):  # two equal queries have the gradient of one each
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            queries = ops.repeat(query, repeats, axis=2)
+            loss = ops.sum(dot_product_attention(queries, key, key)[0] ** 2) / repeats
+        return tape.gradient(loss, query)
+
+    np.testing.assert_allclose(total(1), total(2), atol=1e-5)
 
 
 def test_fused_self_attention_equals_explicit_value_and_key(attention, random):
