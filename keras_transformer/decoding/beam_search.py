@@ -48,6 +48,7 @@ def beam_search(
     bonus_fn=None,
     reorder_cache=None,
     resize_cache=None,
+    only_live=False,
 ):
     """Extends the K best hypotheses of each sentence at once.
 
@@ -86,6 +87,9 @@ def beam_search(
             sentences, integers (b,), with room for `length` tokens, of the same structure. With it
             the search runs in rounds, which is faster, but needs shapes that may change: in a graph
             no size that it changes may be known beforehand.
+        only_live: whether `step_fn` takes one more argument, integers (R,), the rows of hypotheses
+            that can still win, and gives logits (R, V) of those alone. That is faster, but R
+            changes from step to step.
 
     Returns:
         A `SearchResult`.
@@ -108,15 +112,17 @@ def beam_search(
     def step(*state):
         state = BeamState(*state)
         flat = ops.reshape(state.tokens, (-1,))
-        logits, cache = step_fn(flat, state.cache, state.position)  # (B * K, V)
-        log_probs, tokens = continuations(state, logits, rules)  # (B, K, k)
+        live = [live_rows(state)] if only_live else []  # (R,)
+        logits, cache = step_fn(flat, state.cache, state.position, *live)  # (R, V)
+        log_probs, tokens = continuations(state, logits, rules, *live)  # (B, K, k)
         log_probs, rows, tokens = best_continuations(state, log_probs, tokens)
         cache = reorder_cache(cache, rows)
         bonus = None if bonus_fn is None else bonus_fn(cache)
-        return next_state(state, log_probs, rows, tokens, end_id, bonus)._replace(cache=cache)
+        state = next_state(state, log_probs, rows, tokens, end_id, bonus)
+        return state._replace(cache=cache, done=is_done(state, num_hypotheses))
 
     def done(state):
-        return is_done(state, num_hypotheses)
+        return state.done
 
     def result_of(state):
         return best_hypotheses(state, num_hypotheses)
@@ -145,16 +151,24 @@ def beam_search(
     return search_in_rounds(state, step, done, result_of, resize, max_length, shortest)
 
 
-def continuations(state, logits, rules):
+def live_rows(state):
+    """Where among the B * K hypotheses those stand that can still win: int32 (R,)."""
+    (rows,) = ops.nonzero(ops.reshape(state.live, (-1,)))
+    return ops.cast(rows, "int32")
+
+
+def continuations(state, logits, rules, rows=None):
     """The best k <= K tokens after each hypothesis, and the log-probabilities they lead to.
 
     A finished hypothesis is followed by padding, at no cost; one inside its prefix by the next
-    token of that alone.
+    token of that alone; one that cannot win by nothing that is possible.
 
     Args:
         state: `BeamState`.
-        logits: tensor (B * K, V).
+        logits: tensor (R, V).
         rules: `Rules`.
+        rows: int32 (R,), the hypotheses that the logits follow, all that are live; by default all
+            B * K, in their order.
 
     Returns:
         Log-probabilities and tokens (B, K, k).
@@ -163,17 +177,29 @@ def continuations(state, logits, rules):
     logits = ops.cast(logits, "float32")
     k = min(beam_size, logits.shape[-1])
     ids = ops.reshape(state.ids, (-1, room))  # (B * K, L)
-    top_logits, tokens, log_sum = allowed_top_k(logits, k, *rules.forbidden(logits, ids, state))
     prefix = state.prefix
     if prefix.shape[1] != 0:
         prefix = ops.repeat(prefix, beam_size, axis=0)  # (B * K, P)
+        prefix = prefix if rows is None else rows_of(prefix, rows)  # (R, P)
+    ids = ids if rows is None else rows_of(ids, rows)  # (R, L)
+    top_logits, tokens, log_sum = allowed_top_k(logits, k, *rules.forbidden(logits, ids, state))
     top_logits, tokens = force_prefix(prefix, state.position, logits, top_logits, tokens)
-    log_probs = top_logits - log_sum  # (B * K, k)
+    log_probs = top_logits - log_sum  # (R, k)
     log_probs = ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE)
+    if rows is not None:
+        log_probs, tokens = (in_place_of(x, rows, state) for x in (log_probs, tokens))
     log_probs, tokens = (ops.reshape(x, (-1, beam_size, k)) for x in (log_probs, tokens))
-    finished = ops.expand_dims(state.finished, 2)  # (B, K, 1)
-    log_probs = ops.expand_dims(state.log_probs, 2) + ops.where(finished, 0.0, log_probs)
-    return ops.maximum(log_probs, IMPOSSIBLE), ops.where(finished, 0, tokens)
+    live = ops.expand_dims(state.live, 2)  # (B, K, 1)
+    cost = ops.where(ops.expand_dims(state.finished, 2), 0.0, IMPOSSIBLE)
+    log_probs = ops.expand_dims(state.log_probs, 2) + ops.where(live, log_probs, cost)
+    return ops.maximum(log_probs, IMPOSSIBLE), ops.where(live, tokens, 0)
+
+
+def in_place_of(x, rows, state):
+    """`x` (R, k) in its rows of a tensor (B * K, k), and 0 in the others."""
+    size = ops.shape(state.tokens)[0] * state.tokens.shape[1]  # B * K
+    zeros = ops.zeros((size, x.shape[1]), x.dtype)
+    return ops.scatter_update(zeros, ops.expand_dims(rows, 1), x)
 
 
 def best_continuations(state, log_probs, tokens):
@@ -200,7 +226,8 @@ def is_done(state, num_hypotheses):
     best, _ = ops.top_k(ranks(state), num_hypotheses)  # (B, N)
     live, _ = ops.top_k(ops.where(state.finished, 4 * IMPOSSIBLE, state.log_probs), 1)  # (B, 1)
     bound = live[:, 0] / penalty_of(state.limits, state.alpha)
-    return ops.logical_or(best[:, -1] >= bound, ops.all(state.finished, axis=1))
+    # Without a live hypothesis, or with none but dropped ones, nothing can come any more.
+    return ops.logical_or(best[:, -1] >= bound, live[:, 0] < IMPOSSIBLE / 2)
 
 
 def ranks(state):

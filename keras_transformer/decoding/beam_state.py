@@ -24,7 +24,15 @@ class BeamState(NamedTuple):
     log_probs: Any  # float32 (B, K); IMPOSSIBLE in a place that holds no hypothesis
     bonus: Any  # float32 (B, K), added to the score of a finished hypothesis
     finished: Any  # bool (B, K)
+    done: Any  # bool (B,), whether no live hypothesis can be a result any more
     cache: Any
+
+    @property
+    def live(self):
+        """The hypotheses that can still be among the results: bool (B, K)."""
+        possible = self.log_probs > IMPOSSIBLE / 2
+        over = ops.logical_or(self.finished, ops.expand_dims(self.done, 1))
+        return ops.logical_and(possible, ops.logical_not(over))
 
 
 def start_state(start_ids, cache, *, limits, alpha, prefix, beam_size, room) -> BeamState:
@@ -45,6 +53,7 @@ def start_state(start_ids, cache, *, limits, alpha, prefix, beam_size, room) -> 
         log_probs=log_probs,
         bonus=ops.zeros_like(log_probs),
         finished=ops.zeros_like(zeros, "bool"),
+        done=ops.zeros_like(start_ids, "bool"),
         cache=cache,
     )
 

@@ -1,16 +1,21 @@
 """The largest of many logits."""
 
+import functools
+
 from keras import ops
 
 from keras_transformer.decoding.gather import at_columns, rows_of
 from keras_transformer.decoding.search_result import IMPOSSIBLE
+
+# The operations that groups need, in columns that could be searched instead.
+GROUPING = 150
 
 
 def top_k(logits, k: int):
     """The `k` largest of each row and their places, as `ops.top_k`, but faster for many columns.
 
     The largest k lie in the k groups of columns with the largest maxima: a maximum of each group
-    is quick to find, and only those k groups are searched.
+    is quick to find, and only those k groups are searched, in groups of their own.
 
     Args:
         logits: tensor (R, V), V known.
@@ -22,7 +27,7 @@ def top_k(logits, k: int):
     """
     size = logits.shape[-1]
     groups = group_count(size, k)
-    if groups < 2 * k:
+    if groups == size:
         values, columns = ops.top_k(logits, k)
         return values, ops.cast(columns, "int32")
     width = size // groups
@@ -32,16 +37,26 @@ def top_k(logits, k: int):
     rows = ops.expand_dims(ops.arange(ops.shape(best)[0], dtype="int32"), 1)  # (R, 1)
     flat = ops.reshape(best + rows * groups, (-1,))  # (R * k,)
     candidates = rows_of(ops.reshape(grouped, (-1, width)), flat)  # (R * k, W)
-    values, places = ops.top_k(ops.reshape(candidates, (-1, k * width)), k)  # (R, k)
-    places = ops.cast(places, "int32")
+    values, places = top_k(ops.reshape(candidates, (-1, k * width)), k)  # (R, k)
     group = rows_of(ops.reshape(best, (-1,)), places // width + rows * k)  # (R, k)
     return values, group * width + places % width
 
 
+@functools.cache
 def group_count(size: int, k: int) -> int:
-    """The divisor of `size` for which maxima and candidates are fewest: G + k * size / G."""
-    divisors = (d for d in range(1, size + 1) if size % d == 0)
-    return min(divisors, key=lambda groups: groups + k * size // groups)
+    """The divisor of `size` with which the fewest columns are searched; `size` for no groups."""
+    divisors = (d for d in range(k, size // 2 + 1) if size % d == 0)
+    return min([size, *divisors], key=lambda groups: columns_searched(size, k, groups))
+
+
+def columns_searched(size: int, k: int, groups: int) -> int:
+    """How many maxima and candidates `top_k` searches, and what groups cost beside."""
+    if groups == size:
+        return size
+    candidates = k * (size // groups)
+    if candidates >= size:
+        return 2 * size
+    return groups + GROUPING + columns_searched(candidates, k, group_count(candidates, k))
 
 
 def allowed_top_k(logits, k, mask, forbidden):

@@ -133,6 +133,7 @@ class SearchGraph:
             beam_size=self._beam_size(search),
             num_hypotheses=num_hypotheses,
             reorder_cache=self.model.reorder_cache,
+            only_live=True,
         )
 
     def beam_history(self, ids, search="beam"):

@@ -4,8 +4,9 @@ from keras import ops
 
 from keras_transformer.layers.linear import column_blocks, product
 
-# Of narrower heads, a product of blocks is slower than that of the whole matrix.
-NARROWEST_HEAD = 32
+# Of narrower heads, a product of blocks is slower than that of the whole matrix. A smaller matrix
+# stays in the cache, and one kernel multiplies by it, adds the bias and applies ReLU.
+NARROWEST_HEAD, SMALLEST_MATRIX = 32, 2**17
 
 
 def decoding_weights(decoder, output_kernel):
@@ -37,13 +38,16 @@ def in_blocks(weights, head_dim):
         A dict like `weights`, also with "output_blocks".
     """
 
+    def is_large(kernel):
+        return kernel.shape[0] * kernel.shape[1] >= SMALLEST_MATRIX
+
     def dense(kernel, *bias):
-        blocks = column_blocks(kernel)
+        blocks = column_blocks(kernel) if is_large(kernel) else None
         return (kernel if blocks is None else blocks, *bias)
 
     def layer(weights):
         kernel, bias = weights["self_attention"]
-        if head_dim >= NARROWEST_HEAD:
+        if head_dim >= NARROWEST_HEAD and is_large(kernel):
             kernel = column_blocks(kernel, head_dim)  # (3 H, D, D/H), a head a block
         feed_forward = [dense(*pair) for pair in weights["feed_forward"]]
         return {**weights, "self_attention": (kernel, bias), "feed_forward": feed_forward}
@@ -53,16 +57,18 @@ def in_blocks(weights, head_dim):
     return {**weights, **output, "layers": [layer(x) for x in weights["layers"]]}
 
 
-def logits_of_step(x, weights):
+def logits_of_step(x, weights, rows=None):
     """The scores of all tokens after each hypothesis.
 
     Args:
         x: tensor (B, K, D), the decoder's output.
         weights: from `decoding_weights` or `in_blocks`.
+        rows: int32 (R,), the hypotheses whose scores are wanted; all by default.
 
     Returns:
-        Tensor (B * K, V), float32.
+        Tensor (R, V), by default (B * K, V), float32.
     """
     kernel = weights["output_kernel"]
     x = ops.reshape(x, (-1, kernel.shape[0]))  # (B * K, D)
+    x = x if rows is None else ops.take(x, rows, axis=0)  # (R, D)
     return ops.cast(product(x, kernel, weights.get("output_blocks")), "float32")

@@ -194,7 +194,7 @@ class LanguageModel(TokenTrainer, Exportable, keras.Model):
             "weights": self.decoding_weights() if weights is None else weights,
         }
 
-    def decode_step(self, token_ids, cache, position):
+    def decode_step(self, token_ids, cache, position, rows=None):
         """One token for every hypothesis: the `step_fn` of the searches.
 
         Args:
@@ -202,9 +202,10 @@ class LanguageModel(TokenTrainer, Exportable, keras.Model):
                 side by side.
             cache: from `init_cache`, `reorder_cache`, `resize_cache` or the last step.
             position: integer scalar, the number of earlier steps.
+            rows: integers (R,), the hypotheses whose logits are wanted; all by default.
 
         Returns:
-            Logits (B * K, V), float32, and the new cache.
+            Logits (R, V), by default (B * K, V), float32, and the new cache.
         """
         beam_size, d_model = cache["visible"].shape[1], self.embedding.d_model
         visible = extend_visible(cache["visible"], cache["used"])  # (B, K, M)
@@ -221,7 +222,8 @@ class LanguageModel(TokenTrainer, Exportable, keras.Model):
             step_weights=cache["weights"]["layers"],
             training=False,
         )  # (B, K, D)
-        return logits_of_step(x, cache["weights"]), advance(cache, layers, visible)
+        logits = logits_of_step(x, cache["weights"], rows)  # (R, V)
+        return logits, advance(cache, layers, visible)
 
     def reorder_cache(self, cache, rows):
         """The cache after each hypothesis went on from row `rows[i]`; see `search_cache`."""

@@ -228,7 +228,7 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
             cache["coverage"] = ops.zeros((batch_size, beam_size, source_length), "float32")
         return cache
 
-    def decode_step(self, token_ids, cache, position):
+    def decode_step(self, token_ids, cache, position, rows=None):
         """One token for every hypothesis: the `step_fn` of the searches.
 
         Args:
@@ -236,9 +236,10 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
                 hypotheses side by side.
             cache: from `init_cache`, `reorder_cache`, `resize_cache` or the last step.
             position: integer scalar, the number of earlier steps.
+            rows: integers (R,), the hypotheses whose logits are wanted; all by default.
 
         Returns:
-            Logits (B * K, V), float32, and the new cache.
+            Logits (R, V), by default (B * K, V), float32, and the new cache.
         """
         beam_size = cache["visible"].shape[1]
         visible = extend_visible(cache["visible"], cache["used"])  # (B, K, M)
@@ -254,7 +255,7 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
             return_attention_scores=True,
             training=False,
         )  # (B, K, D)
-        logits = logits_of_step(x, cache["weights"])  # (B * K, V)
+        logits = logits_of_step(x, cache["weights"], rows)  # (R, V)
         cache = advance(cache, layers, visible)
         if "coverage" in cache:
             attention = ops.mean(scores[-1]["cross"], axis=1)  # (B, K, S)

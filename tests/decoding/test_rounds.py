@@ -18,7 +18,7 @@ class Diarist:
 
     Logits are a hash of the sentence and of all the diary: a row at a wrong place, a lost token,
     or anything in the room that is still empty gives others. Sentence i ends after about
-    `lengths[i]` tokens. Use eagerly to see `rooms` and `rows` of each step.
+    `lengths[i]` tokens. Use eagerly to see `rooms`, `rows` and `live` rows of each step.
     """
 
     def __init__(self, lengths, beam_size=1, seed=0):
@@ -26,14 +26,14 @@ class Diarist:
         self.table = rng.normal(0, 1.5, (PRIME, V)).astype("float32")
         self.weights = rng.integers(1, PRIME, L).astype("int32")
         self.lengths, self.beam_size = np.array(lengths, "int32"), beam_size
-        self.rooms, self.rows, self.resizes, self.cache = [], [], [], None
+        self.rooms, self.rows, self.live, self.resizes, self.cache = [], [], [], [], None
 
     def start(self, rows, room):
         sentence = tf.repeat(tf.cast(rows, "int32"), self.beam_size)
         diary = tf.zeros(tf.stack([tf.shape(sentence)[0], room]), "int32")
         return tf.fill(tf.shape(rows), START), {"sentence": sentence, "diary": diary}
 
-    def step(self, token_ids, cache, position):
+    def step(self, token_ids, cache, position, live=None):
         sentence, diary = cache["sentence"], cache["diary"]
         room = tf.shape(diary)[1]
         diary = tf.where(tf.range(room) == position, token_ids[:, None], diary)
@@ -44,7 +44,8 @@ class Diarist:
         if tf.executing_eagerly():
             self.rooms.append(int(room))
             self.rows.append(len(sentence) // self.beam_size)
-        return logits, self.cache
+            self.live.append(live)
+        return logits if live is None else tf.gather(logits, live), self.cache
 
     def resize(self, cache, sentences, length):
         rows = sentences[:, None] * self.beam_size + tf.range(self.beam_size)
@@ -129,7 +130,8 @@ def test_the_cache_follows_its_rows_and_its_length_is_the_room(beam_size):
     assert seen == list(range(len(seen))) and len(seen) > 60
 
 
-def test_limits_penalties_prefixes_constraints_and_bonuses_follow_their_sentence():
+@pytest.mark.parametrize("only_live", [True, False])
+def test_limits_penalties_prefixes_constraints_and_bonuses_follow_their_sentence(only_live):
     rng, models, count = np.random.default_rng(0), Diarist(LENGTHS, beam_size=3), len(LENGTHS)
     offsets = -rng.random(count).astype("float32")
 
@@ -150,7 +152,8 @@ def test_limits_penalties_prefixes_constraints_and_bonuses_follow_their_sentence
         "min_length": 12,
     }
     expected = models.search(rounds=False, **kwargs)
-    assert_same(one_graph(models, rounds=True, **kwargs)(np.arange(count)), expected)
+    graph = one_graph(models, rounds=True, only_live=only_live, **kwargs)
+    assert_same(graph(np.arange(count)), expected)
     for row, prefix in enumerate(prefixes):
         for ids, score, log_prob in hypotheses_of(expected, row):
             if not ids:
@@ -170,7 +173,7 @@ def test_samples_are_the_same_in_rounds():
 @pytest.mark.parametrize(("beam_size", "greedy"), SEARCHES, ids=NAMES)
 def test_one_graph_serves_every_batch_and_length(beam_size, greedy):
     models = Diarist(LENGTHS, beam_size)
-    graph = one_graph(models, rounds=True, greedy=greedy)
+    graph = one_graph(models, rounds=True, **({"greedy": True} if greedy else {"only_live": True}))
     plain = one_graph(models, rounds=False, greedy=greedy)
     order = np.random.default_rng(3).permutation(len(LENGTHS))
     together = plain(order)
@@ -189,6 +192,36 @@ def test_a_batch_of_none_gives_none(beam_size, greedy, in_graph):
     result = one_graph(models, **kwargs)(rows) if in_graph else models.search(rows, **kwargs)
     count = (0, beam_size)
     assert [tuple(field.shape) for field in result] == [(*count, L), count, count, count]
+
+
+def test_only_hypotheses_that_can_still_win_are_given_logits():
+    models = Diarist([2, 30, 5, -9, 16, 12], beam_size=4)
+    plain = Diarist([2, 30, 5, -9, 16, 12], beam_size=4)
+    expected = plain.search(rounds=True, num_hypotheses=1)
+    found = models.search(rounds=True, num_hypotheses=1, only_live=True)
+    assert_same(found, expected)
+    assert models.rows == plain.rows and models.live[0].numpy().tolist() == [0, 4, 8, 12, 16, 20]
+    counts = [len(live) for live in models.live]
+    assert 0 < min(counts) and sum(counts) < 0.9 * 4 * sum(models.rows)
+    for live, rows in zip(models.live, models.rows, strict=True):
+        assert np.all(np.diff(live) > 0) and live[-1] < 4 * rows
+
+
+def test_a_sentence_whose_logits_are_no_numbers_is_left_at_once():
+    """And takes no other with it, though its rows leave the middle of the batch."""
+    models = Diarist([8, 60, 12], beam_size=2)
+
+    def step(token_ids, cache, position, live):
+        logits, cache = models.step(token_ids, cache, position)
+        poisoned = (cache["sentence"] == 1)[:, None] & (position > 2)
+        return tf.gather(tf.where(poisoned, np.nan, logits), live), cache
+
+    start_ids, cache = models.start(np.arange(3), 0)
+    settings = {"end_id": END, "max_length": L, "beam_size": 2, "resize_cache": models.resize}
+    result = beam_search(step, start_ids, cache, only_live=True, **settings)
+    assert int(result.lengths[1, 0]) == 0 and len(models.rows) < 40
+    expected = models.search([0, 2], rounds=True, num_hypotheses=1)
+    assert_same([field[::2] for field in result], expected)
 
 
 def test_the_n_best_of_rounds_are_the_first_of_more():

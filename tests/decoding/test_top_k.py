@@ -5,7 +5,14 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.decoding.search_result import IMPOSSIBLE
-from keras_transformer.decoding.top_k import allowed_top_k, group_count, log_sum_exp, top_k
+from keras_transformer.decoding.top_k import (
+    GROUPING,
+    allowed_top_k,
+    columns_searched,
+    group_count,
+    log_sum_exp,
+    top_k,
+)
 
 # Tiny, primes (which no group divides), powers of two, real vocabularies.
 SIZES = [1, 2, 3, 5, 8, 30, 64, 97, 210, 256, 1000, 1009, 7919, 8000, 32000]
@@ -47,6 +54,17 @@ def test_the_largest_are_found_wherever_they_lie(size):
         logits[0, places] += 1 + np.arange(len(places))
         _, columns = top_k(logits, 4)
         assert set(np.array(columns)[0]) >= set(places)
+
+
+@pytest.mark.parametrize("size", [9700, 32000])
+def test_groups_are_searched_in_groups(size):
+    """Less is searched than with one level of the best number of groups."""
+    levels, left = 0, size
+    while (groups := group_count(left, 8)) != left:
+        left, levels = 8 * (left // groups), levels + 1
+    assert levels == 2
+    once = min(groups + 8 * size // groups for groups in range(1, size + 1) if size % groups == 0)
+    assert columns_searched(size, 8, group_count(size, 8)) < once + GROUPING
 
 
 @pytest.mark.parametrize("size", [7, 64, 997, 8000])

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import LanguageModel, Transformer
+from keras_transformer.models import decoding_weights
 from keras_transformer.models.decoding_weights import in_blocks
 
 K, B = 3, 2
@@ -54,6 +55,12 @@ def logits_of_steps(model, weights):
     return np.stack(results)
 
 
+@pytest.fixture
+def blocks_of_any_size(monkeypatch):
+    monkeypatch.setattr(decoding_weights, "SMALLEST_MATRIX", 0)
+
+
+@pytest.mark.usefixtures("blocks_of_any_size")
 @pytest.mark.parametrize("name", MODELS)
 def test_steps_by_blocks_are_those_of_whole_matrices(name):
     model = build(name)
@@ -64,6 +71,7 @@ def test_steps_by_blocks_are_those_of_whole_matrices(name):
     np.testing.assert_allclose(logits_of_steps(model, weights), expected, rtol=0, atol=1e-4)
 
 
+@pytest.mark.usefixtures("blocks_of_any_size")
 def test_what_sizes_allow_is_in_blocks():
     weights = in_blocks(build("heads of blocks").decoding_weights(), 32)
     assert weights["output_blocks"].shape == (2, 128, 64)
@@ -73,6 +81,14 @@ def test_what_sizes_allow_is_in_blocks():
     weights = in_blocks(build("heads too narrow").decoding_weights(), 16)
     assert all(layer["self_attention"][0].shape == (128, 384) for layer in weights["layers"])
     assert "output_blocks" not in in_blocks(build("vocabulary of no blocks").decoding_weights(), 64)
+
+
+def test_small_matrices_stay_whole():
+    weights = in_blocks(build("heads of blocks").decoding_weights(), 32)
+    assert weights["output_blocks"].shape == (2, 128, 64)  # whose matrix is kept beside it
+    for layer in weights["layers"]:
+        assert layer["self_attention"][0].shape == (128, 384)
+        assert [kernel.shape for kernel, _ in layer["feed_forward"]] == [(128, 192), (192, 128)]
 
 
 def test_weights_are_in_the_dtype_of_the_step():

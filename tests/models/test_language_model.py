@@ -219,6 +219,15 @@ def test_a_prompt_read_at_once_equals_one_read_token_by_token(language_model, va
     np.testing.assert_allclose(as_array(logits), as_array(expected), rtol=0, atol=1e-5)
 
 
+def test_logits_of_some_rows_are_those_of_all_at_these_rows(language_model):
+    model, rows = language_model(**MODERN), np.array([0, 3])
+    context_ids, start_ids = split_prompts(random_ids(2, 4))
+    cache = model.init_cache(context_ids, max_length=2, beam_size=2)
+    expected, _ = model.decode_step(np.repeat(start_ids, 2), cache, 0)
+    logits, _ = model.decode_step(np.repeat(start_ids, 2), cache, 0, rows)
+    np.testing.assert_allclose(as_array(logits), as_array(expected)[rows], rtol=0, atol=1e-6)
+
+
 def test_a_wide_beam_finds_the_most_probable_continuation(language_model):
     """Against all continuations of two tokens, scored by full passes."""
     model, prompt = language_model(vocab_size=8, **MODERN), np.array([[5, 7, 4]], "int32")

@@ -299,6 +299,16 @@ def test_cached_steps_equal_full_passes_of_each_hypothesis(
         prefixes, cache = prefixes[rows], model.reorder_cache(cache, rows)
 
 
+def test_logits_of_some_rows_are_those_of_all_at_these_rows(transformer, ids):
+    model, tokens, rows = transformer(), ids(6, 1)[:, 0], np.array([1, 2, 5])
+    cache = model.init_cache(ids(2, 4), max_length=3, beam_size=3)
+    expected, full = model.decode_step(tokens, cache, 0)
+    logits, same = model.decode_step(tokens, cache, 0, rows)
+    np.testing.assert_allclose(as_array(logits), as_array(expected)[rows], rtol=0, atol=1e-6)
+    for new, old in zip(keras.tree.flatten(same), keras.tree.flatten(full), strict=True):
+        np.testing.assert_array_equal(as_array(new), as_array(old))
+
+
 def test_steps_leave_the_old_cache_usable(transformer, ids):
     model, tokens = transformer(), ids(2, 2)
     cache = model.init_cache(ids(2, 4), max_length=3)
