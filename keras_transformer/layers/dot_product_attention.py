@@ -23,7 +23,8 @@ def attention_weights(query, key, attention_mask=None):
     scores = ops.cast(scores, "float32")
     if attention_mask is not None:
         mask = ops.expand_dims(attention_mask, 1)  # (B, 1, T, S)
-        scores = ops.where(mask, scores, MASKED_SCORE)
+        # As `where(mask, scores, MASKED_SCORE)`, for which TensorFlow takes twice as long.
+        scores = ops.minimum(scores, ops.where(mask, float("inf"), MASKED_SCORE))
     if scores.shape[-1] == 1:  # a single key takes it all; Keras warns of a softmax over one
         return ops.ones_like(scores)
     return ops.softmax(scores, axis=-1)
