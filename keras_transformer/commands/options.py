@@ -243,7 +243,7 @@ def _add_export(parser) -> None:
     parser.add_argument(
         "--precision",
         choices=("float32", "bfloat16"),
-        help="of the sub-layers of a SavedModel's decoder (float32)",
+        help="of a SavedModel's attention and feed-forward networks (float32)",
     )
     parser.add_argument(
         "--signatures",

@@ -5,17 +5,16 @@ from keras import ops
 
 PRECISIONS = ("float32", "bfloat16")
 # The layers whose products take most of the time. The sums around them and the logits would lose
-# in bfloat16's 8 bits what decides between two translations; the encoder, which is passed once and
-# not at every token, would win little by it and change as many translations as all of the decoder.
-SUBLAYERS = r".*/decoder/.*/(self_attention|cross_attention|feed_forward)(/.*)?"
+# in bfloat16's 8 bits what decides between two translations.
+SUBLAYERS = r".*/(self_attention|cross_attention|feed_forward)(/.*)?"
 
 
 def serving_copy(model, precision: str, max_length: int):
-    """The same model with the decoder's attention and feed-forward networks in `precision`.
+    """The same model with attention and feed-forward networks in `precision`.
 
     With bfloat16, half the memory for their weights and on CPUs that have it about twice the
-    arithmetic. The encoder, embeddings, the sums of the residual connections, softmax, layer
-    normalization, logits and the scores of a search stay in float32.
+    arithmetic. Embeddings, the sums of the residual connections, softmax, layer normalization,
+    logits and the scores of a search stay in float32.
 
     Args:
         model: a `Transformer` or a `LanguageModel`.

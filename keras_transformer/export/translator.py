@@ -154,8 +154,8 @@ class Translator(tf.Module):
         Args:
             directory: the model's directory; versions count up from 1. If its name is a number,
                 it is the version itself.
-            precision: "float32" or "bfloat16", of the decoder's attention and feed-forward
-                networks; see `serving_copy`.
+            precision: "float32" or "bfloat16", of attention and feed-forward networks; see
+                `serving_copy`.
             signatures: names of those wanted beside `serving_default`; all by default. Fewer are
                 smaller and load faster.
             overwrite: whether a version that exists is replaced.
