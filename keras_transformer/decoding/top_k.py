@@ -7,15 +7,17 @@ from keras import ops
 from keras_transformer.decoding.gather import at_columns, rows_of
 from keras_transformer.decoding.search_result import IMPOSSIBLE
 
-# The operations that groups need, in columns that could be searched instead.
-GROUPING = 150
+# The operations that groups need, in columns that could be searched instead; and how many columns
+# are copied in the time that one is searched in.
+GROUPING, COPIED = 150, 8
 
 
 def top_k(logits, k: int):
     """The `k` largest of each row and their places, as `ops.top_k`, but faster for many columns.
 
-    The largest k lie in the k groups of columns with the largest maxima: a maximum of each group
-    is quick to find, and only those k groups are searched, in groups of their own.
+    The largest k lie in the k groups of columns with the largest maxima, or in the rest that no
+    group holds: a maximum of each group is quick to find, and only those k groups and the rest are
+    searched, in groups of their own.
 
     Args:
         logits: tensor (R, V), V known.
@@ -26,37 +28,53 @@ def top_k(logits, k: int):
         first groups win.
     """
     size = logits.shape[-1]
-    groups = group_count(size, k)
-    if groups == size:
+    width = group_width(size, k)
+    if width == 1:
         values, columns = ops.top_k(logits, k)
         return values, ops.cast(columns, "int32")
-    width = size // groups
-    grouped = ops.reshape(logits, (-1, groups, width))  # (R, G, W)
+    groups = size // width
+    rest = size % width
+    grouped = logits[:, : size - rest] if rest else logits
+    grouped = ops.reshape(grouped, (-1, groups, width))  # (R, G, W)
     _, best = ops.top_k(ops.max(grouped, axis=-1), k)  # (R, k)
     best = ops.cast(best, "int32")
     rows = ops.expand_dims(ops.arange(ops.shape(best)[0], dtype="int32"), 1)  # (R, 1)
     flat = ops.reshape(best + rows * groups, (-1,))  # (R * k,)
     candidates = rows_of(ops.reshape(grouped, (-1, width)), flat)  # (R * k, W)
-    values, places = top_k(ops.reshape(candidates, (-1, k * width)), k)  # (R, k)
-    group = rows_of(ops.reshape(best, (-1,)), places // width + rows * k)  # (R, k)
-    return values, group * width + places % width
+    candidates = ops.reshape(candidates, (-1, k * width))  # (R, k * W)
+    if rest:
+        candidates = ops.concatenate([candidates, logits[:, size - rest :]], axis=1)
+    values, places = top_k(candidates, k)  # (R, k)
+    in_groups = ops.minimum(places, k * width - 1) if rest else places
+    group = rows_of(ops.reshape(best, (-1,)), in_groups // width + rows * k)  # (R, k)
+    columns = group * width + in_groups % width
+    if rest:
+        columns = ops.where(places < k * width, columns, places + (size - rest - k * width))
+    return values, columns
 
 
 @functools.cache
-def group_count(size: int, k: int) -> int:
-    """The divisor of `size` with which the fewest columns are searched; `size` for no groups."""
-    divisors = (d for d in range(k, size // 2 + 1) if size % d == 0)
-    return min([size, *divisors], key=lambda groups: columns_searched(size, k, groups))
+def group_width(size: int, k: int) -> int:
+    """With groups of how many columns the fewest are searched; 1 for no groups.
+
+    Of those that divide `size`, and the powers of two.
+    """
+    widths = range(2, size // k + 1)
+    widths = [w for w in widths if size % w == 0 or w & (w - 1) == 0]
+    return min([1, *widths], key=lambda width: columns_searched(size, k, width))
 
 
-def columns_searched(size: int, k: int, groups: int) -> int:
+def columns_searched(size: int, k: int, width: int) -> int:
     """How many maxima and candidates `top_k` searches, and what groups cost beside."""
-    if groups == size:
+    if width == 1:
         return size
-    candidates = k * (size // groups)
+    groups, rest = divmod(size, width)
+    candidates = k * width + rest
     if candidates >= size:
         return 2 * size
-    return groups + GROUPING + columns_searched(candidates, k, group_count(candidates, k))
+    copied = size // COPIED if rest else 0
+    best = columns_searched(candidates, k, group_width(candidates, k))
+    return groups + GROUPING + copied + best
 
 
 def allowed_top_k(logits, k, mask, forbidden):

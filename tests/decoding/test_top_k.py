@@ -9,12 +9,12 @@ from keras_transformer.decoding.top_k import (
     GROUPING,
     allowed_top_k,
     columns_searched,
-    group_count,
+    group_width,
     log_sum_exp,
     top_k,
 )
 
-# Tiny, primes (which no group divides), powers of two, real vocabularies.
+# Tiny, primes (which groups do not divide), powers of two, real vocabularies.
 SIZES = [1, 2, 3, 5, 8, 30, 64, 97, 210, 256, 1000, 1009, 7919, 8000, 32000]
 
 
@@ -42,12 +42,11 @@ def test_of_equal_logits_no_column_comes_twice(size, count):
         assert_largest(*top_k(logits, k), logits, k)
 
 
-@pytest.mark.parametrize("size", [100, 8000])
+@pytest.mark.parametrize("size", [100, 1009, 8000, 9697])
 def test_the_largest_are_found_wherever_they_lie(size):
     """All in one group, one in each group, at both ends."""
-    groups = group_count(size, 4)
-    width = size // groups
-    assert groups >= 8, "a size that is searched by groups"
+    width = group_width(size, 4)
+    assert size // width >= 8, "a size that is searched by groups"
     for places in (range(width), range(0, size, width), [0, size - 1], [width - 1, width]):
         logits = np.random.default_rng(0).uniform(0, 1, (1, size)).astype("float32")
         places = list(places)[:4]
@@ -60,11 +59,27 @@ def test_the_largest_are_found_wherever_they_lie(size):
 def test_groups_are_searched_in_groups(size):
     """Less is searched than with one level of the best number of groups."""
     levels, left = 0, size
-    while (groups := group_count(left, 8)) != left:
-        left, levels = 8 * (left // groups), levels + 1
+    while (width := group_width(left, 8)) != 1:
+        left, levels = 8 * width + left % width, levels + 1
     assert levels == 2
-    once = min(groups + 8 * size // groups for groups in range(1, size + 1) if size % groups == 0)
-    assert columns_searched(size, 8, group_count(size, 8)) < once + GROUPING
+    once = min(size // width + 8 * width for width in range(1, size + 1) if size % width == 0)
+    assert columns_searched(size, 8, group_width(size, 8)) < once + GROUPING
+
+
+@pytest.mark.parametrize("size", [1999, 9697, 9722, 31991])
+def test_a_size_that_nothing_divides_is_searched_in_groups(size):
+    """Not by looking at all columns, or at half as many maxima of two."""
+    assert size % group_width(size, 5) > 0
+    assert columns_searched(size, 5, group_width(size, 5)) < size / 2
+
+
+@pytest.mark.parametrize("size", [100, 1009, 1999, 9697])
+def test_the_columns_that_no_group_holds_are_searched(size):
+    for place in range(size - 40, size):
+        logits = np.zeros((1, size), "float32")
+        logits[0, [3, place]] = 1.0, 2.0
+        _, columns = top_k(logits, 2)
+        assert np.array(columns).tolist() == [[place, 3]]
 
 
 @pytest.mark.parametrize("size", [7, 64, 997, 8000])
