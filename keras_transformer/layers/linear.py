@@ -31,7 +31,7 @@ def linear(x, kernel, bias=None):
     return y if len(x.shape) == 2 else ops.reshape(y, (*leading_shape(x), y.shape[-1]))
 
 
-# Of the columns of a block, and of the rows up to which a product of blocks is the faster one.
+# Of the columns of a block, and of the rows, more than one, up to which blocks are faster.
 BLOCK_WIDTH, FEW_ROWS = 64, 32
 
 
@@ -46,18 +46,18 @@ def column_blocks(kernel, width=BLOCK_WIDTH):
         width: w, the columns of a block.
 
     Returns:
-        Tensor (E / w, D, w); None where w does not divide E.
+        Tensor (E / w, D, w), E / w rounded up: the last block is filled up with zeros.
     """
     depth, columns = kernel.shape
-    if columns % width != 0:
-        return None
+    kernel = ops.pad(kernel, ((0, 0), (0, -columns % width)))
     return ops.transpose(ops.reshape(kernel, (depth, -1, width)), (1, 0, 2))
 
 
 def product(x, kernel, blocks=None):
     """`x W` for a matrix of very many columns, by its blocks where there are few rows.
 
-    With more rows, to put the columns of all blocks together takes longer than blocks save.
+    With more rows, to put the columns of all blocks together takes longer than blocks save; a
+    single row is multiplied by another kernel, which does not jump.
 
     Args:
         x: tensor (R, D).
@@ -72,9 +72,12 @@ def product(x, kernel, blocks=None):
 
     def by_blocks():
         y = ops.matmul(ops.expand_dims(x, 0), blocks)  # (V / 64, R, 64)
-        return ops.reshape(ops.transpose(y, (1, 0, 2)), (-1, kernel.shape[1]))
+        y = ops.reshape(ops.transpose(y, (1, 0, 2)), (-1, blocks.shape[0] * blocks.shape[2]))
+        return y[:, : kernel.shape[1]]  # (R, V)
 
-    return ops.cond(ops.shape(x)[0] <= FEW_ROWS, by_blocks, lambda: ops.matmul(x, kernel))
+    rows = ops.shape(x)[0]
+    few = ops.logical_and(rows > 1, rows <= FEW_ROWS)
+    return ops.cond(few, by_blocks, lambda: ops.matmul(x, kernel))
 
 
 def leading_shape(x):

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_transformer.layers.linear import column_blocks, product
+from keras_transformer.layers.linear import BLOCK_WIDTH, column_blocks, product
 
 # Of narrower heads, a product of blocks is slower than that of the whole matrix. A smaller matrix
 # stays in the cache, and one kernel multiplies by it, adds the bias and applies ReLU.
@@ -42,8 +42,8 @@ def in_blocks(weights, head_dim):
         return kernel.shape[0] * kernel.shape[1] >= SMALLEST_MATRIX
 
     def dense(kernel, *bias):
-        blocks = column_blocks(kernel) if is_large(kernel) else None
-        return (kernel if blocks is None else blocks, *bias)
+        has_blocks = is_large(kernel) and kernel.shape[1] % BLOCK_WIDTH == 0
+        return (column_blocks(kernel) if has_blocks else kernel, *bias)
 
     def layer(weights):
         kernel, bias = weights["self_attention"]
@@ -53,8 +53,8 @@ def in_blocks(weights, head_dim):
         return {**weights, "self_attention": (kernel, bias), "feed_forward": feed_forward}
 
     blocks = column_blocks(weights["output_kernel"])
-    output = {} if blocks is None else {"output_blocks": blocks}
-    return {**weights, **output, "layers": [layer(x) for x in weights["layers"]]}
+    layers = [layer(x) for x in weights["layers"]]
+    return {**weights, "output_blocks": blocks, "layers": layers}
 
 
 def logits_of_step(x, weights, rows=None):

@@ -63,14 +63,19 @@ def test_a_block_holds_columns_side_by_side():
         np.testing.assert_array_equal(blocks[i], kernel[:, columns])
 
 
-def test_columns_that_make_no_blocks_have_none():
-    assert column_blocks(random(6, 3 * BLOCK_WIDTH + 1)) is None
+def test_the_last_block_is_filled_up_with_zeros():
+    kernel = random(6, 3 * BLOCK_WIDTH + 1)
+    blocks = ops.convert_to_numpy(column_blocks(kernel))
+    assert blocks.shape == (4, 6, BLOCK_WIDTH)
+    np.testing.assert_array_equal(blocks[3, :, 0], kernel[:, -1])
+    np.testing.assert_array_equal(blocks[3, :, 1:], 0)
 
 
-@pytest.mark.parametrize("rows", [0, 1, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("rows", [0, 1, 2, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("columns", [2 * BLOCK_WIDTH, 2 * BLOCK_WIDTH + 1, BLOCK_WIDTH - 1])
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_product_is_the_same_with_blocks_and_without(rows, jit_compile):
-    x, kernel = random(rows, 6), random(6, 2 * BLOCK_WIDTH)
+def test_product_is_the_same_with_blocks_and_without(rows, columns, jit_compile):
+    x, kernel = random(rows, 6), random(6, columns)
     blocks = column_blocks(kernel)
     spec = tf.TensorSpec([rows if jit_compile else None, 6])
 

@@ -14,7 +14,7 @@ SIZES = {"num_layers": 2, "d_model": 128, "d_ff": 192}
 MODELS = {
     "heads of blocks": (Transformer, {"num_heads": 4, "source_vocab_size": 128}),
     "heads too narrow": (Transformer, {"num_heads": 8, "source_vocab_size": 128}),
-    "vocabulary of no blocks": (Transformer, {"num_heads": 2, "source_vocab_size": 130}),
+    "vocabulary of no whole blocks": (Transformer, {"num_heads": 2, "source_vocab_size": 130}),
     "pre-norm, another output": (
         Transformer,
         {
@@ -80,7 +80,22 @@ def test_what_sizes_allow_is_in_blocks():
         assert [kernel.shape for kernel, _ in layer["feed_forward"]] == [(3, 128, 64), (2, 192, 64)]
     weights = in_blocks(build("heads too narrow").decoding_weights(), 16)
     assert all(layer["self_attention"][0].shape == (128, 384) for layer in weights["layers"])
-    assert "output_blocks" not in in_blocks(build("vocabulary of no blocks").decoding_weights(), 64)
+    weights = in_blocks(build("vocabulary of no whole blocks").decoding_weights(), 64)
+    assert weights["output_blocks"].shape == (3, 128, 64)
+
+
+@pytest.mark.usefixtures("blocks_of_any_size")
+def test_a_feed_forward_network_of_no_whole_blocks_stays_whole():
+    """The bias of its columns is added to all of a product."""
+    keras.utils.set_random_seed(0)
+    model = Transformer(num_layers=1, d_model=64, num_heads=2, d_ff=100, source_vocab_size=64)
+    weights = in_blocks(model.decoding_weights(), 32)
+    assert [kernel.shape for kernel, _ in weights["layers"][0]["feed_forward"]] == [
+        (64, 100),
+        (1, 100, 64),
+    ]
+    expected = logits_of_steps(model, None)
+    np.testing.assert_allclose(logits_of_steps(model, weights), expected, rtol=0, atol=1e-4)
 
 
 def test_small_matrices_stay_whole():
