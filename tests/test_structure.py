@@ -92,6 +92,7 @@ ORDER = {
         "search_arguments",
         "greedy_search",
         "beam_state",
+        "continuations",
         "beam_search",
         "beam_history",
         "sampling",

@@ -5,15 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding.beam_search import (
-    best_continuations,
-    best_hypotheses,
-    continuations,
-    gather_rows,
-    is_done,
-)
+from keras_transformer.decoding.beam_search import best_hypotheses, gather_rows, is_done
 from keras_transformer.decoding.beam_state import BeamState, next_state, scores_of, start_state
 from keras_transformer.decoding.constraints import Rules
+from keras_transformer.decoding.continuations import best_continuations, continuations
 from keras_transformer.decoding.search_arguments import (
     check_beam,
     check_max_length,

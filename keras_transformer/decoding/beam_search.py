@@ -11,13 +11,17 @@ from keras_transformer.decoding.beam_state import (
     start_state,
 )
 from keras_transformer.decoding.constraints import Rules
-from keras_transformer.decoding.gather import rows_of
+from keras_transformer.decoding.continuations import (
+    best_continuations,
+    continuations,
+    live_rows,
+)
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
-from keras_transformer.decoding.prefix import force_prefix
 from keras_transformer.decoding.rounds import (
     SHORTEST_ROUND,
     SHORTEST_ROUND_OF_BEAMS,
     no_room,
+    of_any_size,
     search_in_rounds,
 )
 from keras_transformer.decoding.search_arguments import (
@@ -27,7 +31,6 @@ from keras_transformer.decoding.search_arguments import (
     row_values,
 )
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
-from keras_transformer.decoding.top_k import allowed_top_k
 
 
 def beam_search(
@@ -48,6 +51,7 @@ def beam_search(
     bonus_fn=None,
     reorder_cache=None,
     resize_cache=None,
+    start_logits=None,
     only_live=False,
 ):
     """Extends the K best hypotheses of each sentence at once.
@@ -87,6 +91,8 @@ def beam_search(
             sentences, integers (b,), with room for `length` tokens, of the same structure. With it
             the search runs in rounds, which is faster, but needs shapes that may change: in a graph
             no size that it changes may be known beforehand.
+        start_logits: floats (B, V), the logits of the first token, if the cache has read
+            `start_ids` already: K hypotheses are not needed for that.
         only_live: whether `step_fn` takes one more argument, integers (R,), the rows of hypotheses
             that can still win, and gives logits (R, V) of those alone. That is faster, but R
             changes from step to step.
@@ -114,20 +120,21 @@ def beam_search(
         flat = ops.reshape(state.tokens, (-1,))
         live = [live_rows(state)] if only_live else []  # (R,)
         logits, cache = step_fn(flat, state.cache, state.position, *live)  # (R, V)
-        log_probs, tokens = continuations(state, logits, rules, *live)  # (B, K, k)
+        return extended(state._replace(cache=cache), logits, *live)
+
+    def extended(state, logits, rows=None):
+        log_probs, tokens = continuations(state, logits, rules, rows)  # (B, K, k)
         log_probs, rows, tokens = best_continuations(state, log_probs, tokens)
-        cache = reorder_cache(cache, rows)
+        cache = reorder_cache(state.cache, rows)
         bonus = None if bonus_fn is None else bonus_fn(cache)
         state = next_state(state, log_probs, rows, tokens, end_id, bonus)
         return state._replace(cache=cache, done=is_done(state, num_hypotheses))
-
-    def done(state):
-        return state.done
 
     def result_of(state):
         return best_hypotheses(state, num_hypotheses)
 
     start_ids = ops.cast(start_ids, "int32")
+    has_read = start_logits is not None
     state = start_state(
         start_ids,
         cache,
@@ -135,90 +142,29 @@ def beam_search(
         alpha=row_values(start_ids, length_penalty),
         prefix=prefix_ids,
         beam_size=beam_size,
-        room=max_length if resize_cache is None else no_room(start_ids),
+        room=max_length if resize_cache is None else no_room(start_ids) + int(has_read),
     )
+    if has_read:
+        state = extended(of_any_size(state), start_logits, live_rows(state))
     if resize_cache is None:
-
-        def keep_searching(*state):
-            return ops.logical_not(ops.all(done(BeamState(*state))))
-
-        return result_of(BeamState(*ops.while_loop(keep_searching, step, state)))
+        return result_of(search_in_one_loop(state, step))
 
     def resize(state, rows, room):
         return resized(state, rows, room, resize_cache)
 
     shortest = SHORTEST_ROUND if beam_size == 1 else SHORTEST_ROUND_OF_BEAMS
-    return search_in_rounds(state, step, done, result_of, resize, max_length, shortest)
+    return search_in_rounds(
+        state, step, lambda state: state.done, result_of, resize, max_length, shortest
+    )
 
 
-def live_rows(state):
-    """Where among the B * K hypotheses those stand that can still win: int32 (R,)."""
-    (rows,) = ops.nonzero(ops.reshape(state.live, (-1,)))
-    return ops.cast(rows, "int32")
+def search_in_one_loop(state, step) -> BeamState:
+    """Runs `step` until every sentence is done; all shapes stay, as a compiler needs it."""
 
+    def keep_searching(*state):
+        return ops.logical_not(ops.all(BeamState(*state).done))
 
-def continuations(state, logits, rules, rows=None):
-    """The best k <= K tokens after each hypothesis, and the log-probabilities they lead to.
-
-    A finished hypothesis is followed by padding, at no cost; one inside its prefix by the next
-    token of that alone; one that cannot win by nothing that is possible.
-
-    Args:
-        state: `BeamState`.
-        logits: tensor (R, V).
-        rules: `Rules`.
-        rows: int32 (R,), the hypotheses that the logits follow, all that are live; by default all
-            B * K, in their order.
-
-    Returns:
-        Log-probabilities and tokens (B, K, k).
-    """
-    beam_size, room = state.ids.shape[1], ops.shape(state.ids)[2]
-    logits = ops.cast(logits, "float32")
-    k = min(beam_size, logits.shape[-1])
-    ids = ops.reshape(state.ids, (-1, room))  # (B * K, L)
-    prefix = state.prefix
-    if prefix.shape[1] != 0:
-        prefix = ops.repeat(prefix, beam_size, axis=0)  # (B * K, P)
-        prefix = prefix if rows is None else rows_of(prefix, rows)  # (R, P)
-    ids = ids if rows is None else rows_of(ids, rows)  # (R, L)
-    top_logits, tokens, log_sum = allowed_top_k(logits, k, *rules.forbidden(logits, ids, state))
-    top_logits, tokens = force_prefix(prefix, state.position, logits, top_logits, tokens)
-    log_probs = top_logits - log_sum  # (R, k)
-    log_probs = ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE)
-    if rows is not None:
-        log_probs, tokens = (in_place_of(x, rows, state) for x in (log_probs, tokens))
-    log_probs, tokens = (ops.reshape(x, (-1, beam_size, k)) for x in (log_probs, tokens))
-    live = ops.expand_dims(state.live, 2)  # (B, K, 1)
-    cost = ops.where(ops.expand_dims(state.finished, 2), 0.0, IMPOSSIBLE)
-    log_probs = ops.expand_dims(state.log_probs, 2) + ops.where(live, log_probs, cost)
-    return ops.maximum(log_probs, IMPOSSIBLE), ops.where(live, tokens, 0)
-
-
-def in_place_of(x, rows, state):
-    """`x` (R, k) in its rows of a tensor (B * K, k), and 0 in the others."""
-    size = ops.shape(state.tokens)[0] * state.tokens.shape[1]  # B * K
-    zeros = ops.zeros((size, x.shape[1]), x.dtype)
-    return ops.scatter_update(zeros, ops.expand_dims(rows, 1), x)
-
-
-def best_continuations(state, log_probs, tokens):
-    """Chooses K of the K * k continuations; a finished hypothesis stays, once.
-
-    Returns:
-        Log-probabilities (B, K), the row each continues (B * K,), and tokens (B, K).
-    """
-    beam_size, k = log_probs.shape[1:]
-    finished = ops.expand_dims(state.finished, 2)  # (B, K, 1)
-    stays = ops.arange(k) == 0  # (k,)
-    rank = ops.where(finished, ops.where(stays, -IMPOSSIBLE, 4 * IMPOSSIBLE), log_probs)
-    _, chosen = ops.top_k(ops.reshape(rank, (-1, beam_size * k)), beam_size)  # (B, K)
-    chosen = ops.cast(chosen, "int32")
-    sentence = ops.expand_dims(ops.arange(ops.shape(chosen)[0], dtype="int32"), 1)  # (B, 1)
-    flat = chosen + sentence * (beam_size * k)  # (B, K)
-    log_probs, tokens = (rows_of(ops.reshape(x, (-1,)), flat) for x in (log_probs, tokens))
-    rows = ops.reshape(chosen // k + sentence * beam_size, (-1,))  # (B * K,)
-    return log_probs, rows, tokens
+    return BeamState(*ops.while_loop(keep_searching, step, state))
 
 
 def is_done(state, num_hypotheses):

@@ -10,8 +10,6 @@ SHORTEST_ROUND, SHORTEST_ROUND_OF_BEAMS = 16, 8
 # A round ends when half its sentences are done, or so many: they would be worth more steps than
 # another round costs.
 MOST_DONE = 16
-# What callers give for each sentence may be of a shape that is known, and that rounds change.
-GIVEN = ("limits", "alpha", "prefix")
 
 
 def search_in_rounds(
@@ -59,10 +57,17 @@ def search_in_rounds(
         return results, tuple(state)
 
     batch_size = ops.shape(state.sentences)[0]
-    results = no_results(batch_size, result_of(state), max_length)
-    state = take_sentences(state, state.sentences, GIVEN)
+    first = result_of(state)  # of sentences that are done before the first round
+    results = no_results(batch_size, first, max_length)
+    results = write_results(results, state.sentences, first, max_length)
+    state = of_any_size(state)
     results, _ = ops.while_loop(any_left, search_round, (results, tuple(state)))
     return SearchResult(*results)
+
+
+def of_any_size(state):
+    """The state without known sizes, which rounds change: what callers give may have one."""
+    return take_sentences(state, state.sentences, ("limits", "alpha", "prefix"))
 
 
 def take_sentences(state, rows, fields=None):

@@ -16,7 +16,7 @@ from keras_transformer.decoding.greedy_search import greedy_search
 from keras_transformer.decoding.rounds import no_room
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.export.row_batches import in_batches, in_streams
-from keras_transformer.models.search_cache import owned
+from keras_transformer.models.search_cache import owned, widened
 
 # Of whose logits there is a table at a time, when text is scored.
 TOKENS_AT_A_TIME = 2048
@@ -41,8 +41,14 @@ class SearchGraph:
         self.settings = settings
         self.weights = weights
 
-    def start(self, ids, search, room):
-        """How a search for what follows `ids` (b, S) begins; its cache has room for `room` tokens.
+    def start(self, ids, search, room, beam_size):
+        """How a search for what follows `ids` (b, S) begins.
+
+        Args:
+            ids: int32 (b, S), padded with 0.
+            search: "greedy", "beam" or "sample".
+            room: how many tokens the cache has room for.
+            beam_size: how many hypotheses of each text it is for.
 
         Returns:
             A dict of arguments of the search: "start_ids" (b,), "cache", and others of its own.
@@ -118,21 +124,25 @@ class SearchGraph:
 
     def _search_batch(self, ids, search, num_hypotheses, **options):
         """One batch, as it is; its `SearchResult`."""
-        arguments = self._arguments(ids, search, no_room(ids))
-        arguments |= {
-            "cache": owned(arguments["cache"]),
+        options |= {
             "max_length": tf.reduce_max(options["max_lengths"]),
             "resize_cache": self.model.resize_cache,
-            **options,
         }
         if search != "beam":
+            arguments = self._arguments(ids, search, no_room(ids), 1) | options
+            arguments["cache"] = owned(arguments["cache"])
             choose = self.settings.sampler if search == "sample" else None
             return greedy_search(**arguments, choose=choose)
+        arguments = self._arguments(ids, search, no_room(ids) + 1, 1) | options
+        start_ids, cache = arguments["start_ids"], arguments["cache"]
+        start_logits, cache = self.model.decode_step(start_ids, cache, 0)  # (b, V)
+        arguments["cache"] = owned(widened(cache, self.settings.beam_size))
         return beam_search(
             **arguments,
-            beam_size=self._beam_size(search),
+            beam_size=self.settings.beam_size,
             num_hypotheses=num_hypotheses,
             reorder_cache=self.model.reorder_cache,
+            start_logits=start_logits,
             only_live=True,
         )
 
@@ -142,17 +152,17 @@ class SearchGraph:
         It returns all hypotheses of the beam; with "greedy" that is one.
         """
         limit = int(self._row_limits(tf.shape(ids)[1:], None, None)[0])
-        beam_size = self._beam_size(search)
+        beam_size = self.settings.beam_size if search == "beam" else 1
         return beam_history(
-            **self._arguments(ids, search, limit),
+            **self._arguments(ids, search, limit, beam_size),
             max_length=limit,
             beam_size=beam_size,
             num_hypotheses=beam_size,
             reorder_cache=self.model.reorder_cache,
         )
 
-    def _arguments(self, ids, search, room):
-        """What every search is given; the cache has room for `room` tokens."""
+    def _arguments(self, ids, search, room, beam_size):
+        """What every search is given; see `start`."""
         settings = self.settings
         ngram = settings.no_repeat_ngram
         return {
@@ -162,11 +172,8 @@ class SearchGraph:
             "suppress_ids": self._never_chosen(),
             "min_length": settings.min_length,
             "constraints": [no_repeat_ngram(ngram)] if ngram else [],
-            **self.start(ids, search, room),
+            **self.start(ids, search, room, beam_size),
         }
-
-    def _beam_size(self, search):
-        return self.settings.beam_size if search == "beam" else 1
 
     def _never_chosen(self):
         padding = range(self.tokenizer.vocab_size, self.vocab_size())

@@ -56,12 +56,12 @@ class TranslationGraph(SearchGraph):
         """The best translation of each sentence: a `SearchResult` with N = 1, traced only once."""
         return SearchResult(*self._searches[search](source_ids, source_lengths))
 
-    def start(self, ids, search, room):
+    def start(self, ids, search, room, beam_size):
         has_coverage = self.settings.coverage_penalty > 0 and search == "beam"
         cache = self.model.init_cache(
             ids,
             max_length=room,
-            beam_size=self._beam_size(search),
+            beam_size=beam_size,
             weights=self.weights,
             track_coverage=has_coverage,
         )

@@ -65,13 +65,38 @@ def reorder(cache, rows):
     return {**cache, **moved}
 
 
+def widened(cache, beam_size):
+    """The cache of one hypothesis a sentence as that of several which continue it.
+
+    Args:
+        cache: from `decode_step` of a model, with K = 1.
+        beam_size: K of the result.
+
+    Returns:
+        The new cache, without room for another token.
+    """
+    missing = -ops.shape(cache["visible"])[2] % beam_size  # keys, K at a time
+    visible = ops.pad(cache["visible"], ((0, 0), (0, 0), (0, missing)))  # (B, 1, M)
+
+    def pad_keys(x):
+        return ops.pad(x, ((0, 0), (0, 0), (0, missing), (0, 0)))  # (B, H, M, D/H)
+
+    def repeat(x):
+        return ops.tile(x, (1, beam_size, 1))
+
+    layers = [{**layer, "self": tuple(map(pad_keys, layer["self"]))} for layer in cache["layers"]]
+    coverage = {"coverage": repeat(cache["coverage"])} if "coverage" in cache else {}
+    used = ops.shape(visible)[2]
+    return {**cache, **coverage, "layers": layers, "visible": repeat(visible), "used": used}
+
+
 def owned(cache):
     """The cache as one that nobody else holds: on TensorFlow, `decode_step` writes it in place.
 
     That is many times faster than a copy, but use each only once.
 
     Args:
-        cache: from `init_cache` or `resize_cache` of a model.
+        cache: from `init_cache` or `resize_cache` of a model, or `widened`.
 
     Returns:
         The cache, of another structure.

@@ -55,10 +55,13 @@ class Diarist:
             self.resizes.append((len(sentences), int(length)))
         return {**kept, "diary": tf.pad(kept["diary"], [[0, 0], [0, more]])}
 
-    def search(self, rows=None, *, rounds, greedy=False, max_length=L, **kwargs):
+    def search(self, rows=None, *, rounds, greedy=False, has_read=False, max_length=L, **kwargs):
         rows = np.arange(len(self.lengths)) if rows is None else rows
-        start_ids, cache = self.start(rows, no_room(rows) if rounds else max_length)
+        start_ids, cache = self.start(rows, no_room(rows) + has_read if rounds else max_length)
         kwargs = {"end_id": END, "max_length": max_length, **kwargs}
+        if has_read:
+            logits, cache = self.step(tf.repeat(start_ids, self.beam_size), cache, 0)
+            kwargs["start_logits"] = logits[:: self.beam_size]
         kwargs["resize_cache"] = self.resize if rounds else None
         if greedy:
             return greedy_search(self.step, start_ids, cache, **kwargs)
@@ -162,6 +165,29 @@ def test_limits_penalties_prefixes_constraints_and_bonuses_follow_their_sentence
             assert min(12, limits[row]) <= len(ids) <= limits[row]
             bonus = offsets[row] - 0.01 * (ids[0] if len(ids) > 1 else 0)
             assert score == pytest.approx(log_prob / penalty(len(ids), alphas[row]) + bonus)
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+@pytest.mark.parametrize("only_live", [True, False])
+@pytest.mark.parametrize("beam_size", [1, 3, V + 2])
+def test_a_cache_that_has_read_the_start_saves_a_step_and_changes_nothing(
+    rounds, only_live, beam_size
+):
+    """With limits from 1 token on, prefixes of none and some, and a first token that is struck."""
+    rng, count = np.random.default_rng(0), len(LENGTHS)
+    models, plain = Diarist(LENGTHS, beam_size), Diarist(LENGTHS, beam_size)
+    kwargs = {
+        "max_lengths": rng.integers(1, 30, count),
+        "prefix_ids": rng.integers(3, V, (count, 3)) * (rng.random((count, 1)) < 0.5),
+        "min_length": 2,
+        "suppress_ids": (4,),
+    }
+    expected = plain.search(rounds=False, **kwargs)
+    found = models.search(rounds=rounds, has_read=True, only_live=only_live, **kwargs)
+    assert_same(found, expected)
+    assert len(models.rooms) == len(plain.rooms)  # the first step among them
+    graph = one_graph(models, rounds=rounds, has_read=True, only_live=only_live, **kwargs)
+    assert_same(graph(np.arange(count)), expected)
 
 
 def test_samples_are_the_same_in_rounds():
