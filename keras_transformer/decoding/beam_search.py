@@ -22,6 +22,7 @@ from keras_transformer.decoding.rounds import (
     SHORTEST_ROUND_OF_BEAMS,
     no_room,
     of_any_size,
+    search_in_one_loop,
     search_in_rounds,
 )
 from keras_transformer.decoding.search_arguments import (
@@ -130,6 +131,9 @@ def beam_search(
         state = next_state(state, log_probs, rows, tokens, end_id, bonus)
         return state._replace(cache=cache, done=is_done(state, num_hypotheses))
 
+    def done(state):
+        return state.done
+
     def result_of(state):
         return best_hypotheses(state, num_hypotheses)
 
@@ -147,24 +151,13 @@ def beam_search(
     if has_read:
         state = extended(of_any_size(state), start_logits, live_rows(state))
     if resize_cache is None:
-        return result_of(search_in_one_loop(state, step))
+        return result_of(search_in_one_loop(state, step, done))
 
     def resize(state, rows, room):
         return resized(state, rows, room, resize_cache)
 
     shortest = SHORTEST_ROUND if beam_size == 1 else SHORTEST_ROUND_OF_BEAMS
-    return search_in_rounds(
-        state, step, lambda state: state.done, result_of, resize, max_length, shortest
-    )
-
-
-def search_in_one_loop(state, step) -> BeamState:
-    """Runs `step` until every sentence is done; all shapes stay, as a compiler needs it."""
-
-    def keep_searching(*state):
-        return ops.logical_not(ops.all(BeamState(*state).done))
-
-    return BeamState(*ops.while_loop(keep_searching, step, state))
+    return search_in_rounds(state, step, done, result_of, resize, max_length, shortest)
 
 
 def is_done(state, num_hypotheses):

@@ -7,7 +7,12 @@ from keras import ops
 from keras_transformer.decoding.constraints import Rules
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
 from keras_transformer.decoding.prefix import force_prefix
-from keras_transformer.decoding.rounds import no_room, search_in_rounds, take_sentences
+from keras_transformer.decoding.rounds import (
+    no_room,
+    search_in_one_loop,
+    search_in_rounds,
+    take_sentences,
+)
 from keras_transformer.decoding.search_arguments import check_max_length, row_limits, row_values
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 from keras_transformer.decoding.top_k import allowed_top_k
@@ -106,19 +111,17 @@ def greedy_search(
         finished=ops.zeros_like(start_ids, "bool"),
         cache=cache,
     )
+
+    def done(state):
+        return state.finished
+
     if resize_cache is None:
-
-        def keep_searching(*state):
-            return ops.logical_not(ops.all(GreedyState(*state).finished))
-
-        return result_of(GreedyState(*ops.while_loop(keep_searching, step, state)))
+        return result_of(search_in_one_loop(state, step, done))
 
     def resize(state, rows, room):
         return resized(state, rows, room, resize_cache)
 
-    return search_in_rounds(
-        state, step, lambda state: state.finished, result_of, resize, max_length
-    )
+    return search_in_rounds(state, step, done, result_of, resize, max_length)
 
 
 def choice(state, logits, rules, choose):

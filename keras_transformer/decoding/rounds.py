@@ -1,4 +1,4 @@
-"""Searching in rounds, between which a batch shrinks and its cache grows."""
+"""Searching in one loop, or in rounds, between which a batch shrinks and its cache grows."""
 
 from keras import ops
 
@@ -63,6 +63,23 @@ def search_in_rounds(
     state = of_any_size(state)
     results, _ = ops.while_loop(any_left, search_round, (results, tuple(state)))
     return SearchResult(*results)
+
+
+def search_in_one_loop(state, step, is_done):
+    """Runs `step` until every sentence is done: all shapes stay, as a compiler needs it.
+
+    Args:
+        state, step, is_done: as in `search_in_rounds`.
+
+    Returns:
+        The last state.
+    """
+    kind = type(state)
+
+    def any_left(*state):
+        return ops.logical_not(ops.all(is_done(kind(*state))))
+
+    return kind(*ops.while_loop(any_left, step, state))
 
 
 def of_any_size(state):
