@@ -66,8 +66,10 @@ def attend(query, key, value, attention_mask=None):
         def gradient(*args, upstream=None):
             g = args[0] if upstream is None else upstream
             row_sums = ops.sum(ops.cast(g * output, "float32"), -1, keepdims=True)  # (B, H, T, 1)
-            products = ops.matmul(g, transposed(value))  # (B, H, T, S)
-            scores_gradient = weights * (products - ops.cast(row_sums, g.dtype))
+            # Subtracted by the product, as one more column, which saves a pass.
+            g_and_sums = ops.concatenate([g, -ops.cast(row_sums, g.dtype)], axis=-1)
+            value_and_ones = ops.concatenate([value, ops.ones_like(value[..., :1])], axis=-1)
+            scores_gradient = weights * ops.matmul(g_and_sums, transposed(value_and_ones))
             scale = query.shape[-1] ** -0.5
             if attention_mask is not None:  # the weights of a query without keys are constant
                 scale *= ops.cast(ops.any(attention_mask, -1, keepdims=True)[:, None], "float32")
