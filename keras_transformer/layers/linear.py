@@ -57,7 +57,8 @@ def product(x, kernel, blocks=None):
     """`x W` for a matrix of very many columns, by its blocks where there are few rows.
 
     With more rows, to put the columns of all blocks together takes longer than blocks save; a
-    single row is multiplied by another kernel, which does not jump.
+    single row is multiplied by another kernel, which does not jump. Half of the blocks are a
+    product of their own, which TensorFlow gives another thread.
 
     Args:
         x: tensor (R, D).
@@ -70,10 +71,14 @@ def product(x, kernel, blocks=None):
     if blocks is None:
         return ops.matmul(x, kernel)
 
-    def by_blocks():
+    def columns_of(blocks):
         y = ops.matmul(ops.expand_dims(x, 0), blocks)  # (V / 64, R, 64)
-        y = ops.reshape(ops.transpose(y, (1, 0, 2)), (-1, blocks.shape[0] * blocks.shape[2]))
-        return y[:, : kernel.shape[1]]  # (R, V)
+        return ops.reshape(ops.transpose(y, (1, 0, 2)), (-1, blocks.shape[0] * blocks.shape[2]))
+
+    def by_blocks():
+        half = blocks.shape[0] // 2
+        parts = ops.split(blocks, [half]) if half else [blocks]
+        return ops.concatenate([columns_of(part) for part in parts], axis=1)[:, : kernel.shape[1]]
 
     rows = ops.shape(x)[0]
     few = ops.logical_and(rows > 1, rows <= FEW_ROWS)
