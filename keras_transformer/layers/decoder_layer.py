@@ -198,8 +198,8 @@ class DecoderLayer(WithExtras, keras.layers.Layer):
             length: L, the number of target keys.
 
         Returns:
-            A dict: "self" a pair (B, H, L, D/H), and, with cross-attention, "cross" a pair
-            (B, H, S, D/H).
+            A dict: "self", from `MultiHeadAttention.init_cache`, and, with cross-attention,
+            "cross", from `MultiHeadAttention.compute_cache`.
         """
         cache = {"self": self.self_attention.init_cache(batch_size, length)}
         if self.cross_attention is not None:

@@ -47,10 +47,10 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         key: tensor (B, S, D); `value` by default.
         attention_mask: boolean, (B, S) or broadcastable to (B, T, S), True = may attend.
         use_causal_mask: whether a query is kept from keys after it.
-        cache: keys and values (B, H, L, D/H) of earlier calls, from `init_cache`,
-            `compute_cache` or the last call. With `position`, those of this call are written at
-            `position`, and the mask must hide what is not yet written; `use_causal_mask` does.
-            Without `position`, the queries attend to the cache as it is.
+        cache: with `position`, from `init_cache` or the last call: keys and values of this call are
+            written at `position`, and the mask must hide what is not yet written;
+            `use_causal_mask` does. Without `position`, from `compute_cache`: the queries attend to
+            it as it is.
         position: the index of the first query among the cached keys.
         positions: integers (T,) or (B, T), the places in the sequence by which `rotary` turns
             queries and keys; from `position`, or 0, on by default.
@@ -131,7 +131,8 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
             )
         if is_step and position is None:
             weights = step_weights or self.step_weights(is_cross=True)
-            (query,), (key, value) = self._project_step(query, weights), cache[:2]
+            (query,), (key, value) = self._project_step(query, weights), cache
+            key = ops.transpose(key, (0, 1, 3, 2))  # (B, H, S, D/H)
         elif is_step and not is_cross:
             query, key, value = self._project_step(query, step_weights or self.step_weights())
         else:
@@ -176,8 +177,13 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
     def compute_cache(self, value):
-        """The keys and values of `value` (B, S, D): a pair of tensors (B, H, S, D/H)."""
-        return tuple(self._project(value, 1, 3))
+        """The projections of `value` (B, S, D), for queries to come.
+
+        Returns:
+            Keys (B, H, D/H, S), as a product with queries reads them, and values (B, H, S, D/H).
+        """
+        key, value = self._project(value, 1, 3)
+        return ops.transpose(key, (0, 1, 3, 2)), value
 
     def step_weights(self, is_cross=False):
         """The kernel and the bias that a call with a cache multiplies with, in the compute dtype.
