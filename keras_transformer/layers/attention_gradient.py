@@ -70,10 +70,7 @@ def attend(query, key, value, attention_mask=None):
             g_and_sums = ops.concatenate([g, -ops.cast(row_sums, g.dtype)], axis=-1)
             value_and_ones = ops.concatenate([value, ops.ones_like(value[..., :1])], axis=-1)
             scores_gradient = weights * ops.matmul(g_and_sums, transposed(value_and_ones))
-            scale = query.shape[-1] ** -0.5
-            if attention_mask is not None:  # the weights of a query without keys are constant
-                scale *= ops.cast(ops.any(attention_mask, -1, keepdims=True)[:, None], "float32")
-            scale = ops.cast(scale, g.dtype)  # (B, 1, T, 1)
+            scale = ops.cast(query.shape[-1] ** -0.5, g.dtype)
             return (
                 ops.matmul(scores_gradient, key) * scale,  # (B, H, T, d_k)
                 ops.matmul(transposed(scores_gradient), query * scale),  # (B, H, S, d_k)

@@ -3,8 +3,9 @@
 import keras
 from keras import ops
 
-# Large enough to vanish in a softmax, finite so that a row of nothing but masked keys stays so.
-MASKED_SCORE = -1e9
+# What the score of a masked key loses: so much that where all keys are masked all scores are equal,
+# and finite, so that their weights are defined.
+MASKED_LOSS = 1e30
 
 
 def attention_weights(query, key, attention_mask=None):
@@ -23,8 +24,9 @@ def attention_weights(query, key, attention_mask=None):
     scores = ops.cast(scores, "float32")
     if attention_mask is not None:
         mask = ops.expand_dims(attention_mask, 1)  # (B, 1, T, S)
-        # As `where(mask, scores, MASKED_SCORE)`, for which TensorFlow takes twice as long.
-        scores = ops.minimum(scores, ops.where(mask, float("inf"), MASKED_SCORE))
+        # `where(mask, scores, ...)` takes TensorFlow six times as long. A sum it would fuse with
+        # the product, by a kernel that takes 400 times as long where the mask is (1, T, S).
+        scores = scores - ops.where(mask, 0.0, MASKED_LOSS)
     if scores.shape[-1] == 1:  # a single key takes it all; Keras warns of a softmax over one
         return ops.ones_like(scores)
     return ops.softmax(scores, axis=-1)

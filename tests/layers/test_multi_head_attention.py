@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_transformer import MultiHeadAttention
 from keras_transformer.layers.dot_product_attention import (
+    attention_weights,
     batched_product,
     dot_product_attention,
 )
@@ -113,6 +114,20 @@ def test_pure_function_equals_the_formula(random, masked):
     scores = scores if mask is None else np.where(mask, scores, -np.inf)
     output, _ = dot_product_attention(query, key, value, mask)
     np.testing.assert_allclose(as_array(output), softmax(scores) @ value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 5), (1, 3, 5), (2, 3, 5)])
+def test_masked_keys_weigh_nothing_and_all_the_same_where_all_are_masked(random, shape):
+    query, key, mask = 30 * random(2, 2, 3, 4), random(2, 2, 5, 4), random(*shape) > 0
+    mask[0, 0] = False
+    weights = attention_weights
+    if keras.backend.backend() == "tensorflow":  # whose optimizer rewrites graphs
+        weights = tf.function(attention_weights)
+    scores = query @ key.swapaxes(2, 3) / 2  # sqrt(d_k) = 2
+    seen = np.broadcast_to(mask[:, None], scores.shape)
+    scores = np.where(seen, scores, np.where(seen.any(-1, keepdims=True), -np.inf, 0.0))
+    found = as_array(weights(query, key, mask))
+    np.testing.assert_allclose(found, softmax(scores), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("queries", [1, 2])
