@@ -71,14 +71,16 @@ def product(x, kernel, blocks=None):
     if blocks is None:
         return ops.matmul(x, kernel)
 
-    def columns_of(blocks):
-        y = ops.matmul(ops.expand_dims(x, 0), blocks)  # (V / 64, R, 64)
-        return ops.reshape(ops.transpose(y, (1, 0, 2)), (-1, blocks.shape[0] * blocks.shape[2]))
+    def columns_of(part):
+        count, _, width = part.shape
+        y = ops.matmul(ops.expand_dims(x, 0), part)  # (count, R, 64)
+        return ops.reshape(ops.transpose(y, (1, 0, 2)), (-1, count * width))  # (R, count * 64)
 
     def by_blocks():
         half = blocks.shape[0] // 2
         parts = ops.split(blocks, [half]) if half else [blocks]
-        return ops.concatenate([columns_of(part) for part in parts], axis=1)[:, : kernel.shape[1]]
+        y = ops.concatenate([columns_of(part) for part in parts], axis=1)
+        return y[:, : kernel.shape[1]]  # (R, V)
 
     rows = ops.shape(x)[0]
     few = ops.logical_and(rows > 1, rows <= FEW_ROWS)
