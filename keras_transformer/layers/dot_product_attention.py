@@ -5,7 +5,7 @@ from keras import ops
 
 # What the score of a masked key loses: so much that where all keys are masked all scores are equal,
 # and finite, so that their weights are defined.
-MASKED_LOSS = 1e30
+MASKED_DEDUCTION = 1e30
 
 
 def attention_weights(query, key, attention_mask=None):
@@ -26,7 +26,7 @@ def attention_weights(query, key, attention_mask=None):
         mask = ops.expand_dims(attention_mask, 1)  # (B, 1, T, S)
         # `where(mask, scores, ...)` takes TensorFlow six times as long. A sum it would fuse with
         # the product, by a kernel that takes 400 times as long where the mask is (1, T, S).
-        scores = scores - ops.where(mask, 0.0, MASKED_LOSS)
+        scores = scores - ops.where(mask, 0.0, MASKED_DEDUCTION)
     if scores.shape[-1] == 1:  # a single key takes it all; Keras warns of a softmax over one
         return ops.ones_like(scores)
     return ops.softmax(scores, axis=-1)
