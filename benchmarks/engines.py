@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import random
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,10 +145,13 @@ def load_xla(case, texts):
 
     @tf.function(jit_compile=True)
     def search(source_ids):
+        weights = model.decoding_weights()
         arguments = {
-            "step_fn": model.decode_step,
+            "step_fn": partial(model.decode_step, weights=weights),
             "start_ids": tf.fill([case.batch_size], START_ID),
-            "cache": model.init_cache(source_ids, max_length=case.length, beam_size=case.beam_size),
+            "cache": model.init_cache(
+                source_ids, max_length=case.length, beam_size=case.beam_size, weights=weights
+            ),
             "end_id": END_ID,
             "max_length": case.length,
             "min_length": case.length,

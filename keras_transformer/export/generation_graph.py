@@ -50,13 +50,12 @@ class GenerationGraph(SearchGraph):
         max_length = self.limits(lengths) if max_length is None else max_length
         return SearchResult(*self._search(prompt_ids, lengths, max_length))
 
-    def start(self, ids, search, room, beam_size):
+    def start(self, ids, search, room, beam_size, weights):
         context_ids, start_ids = split_prompts(ids)
         cache = self.model.init_cache(
             context_ids,
             max_length=room,
             beam_size=beam_size,
-            weights=self.weights,
         )
         return {"start_ids": start_ids, "cache": cache}
 

@@ -7,7 +7,8 @@ from keras_transformer.checks import check_choice, check_texts
 from keras_transformer.export.precision import PRECISIONS, serving_copy
 from keras_transformer.export.version_directory import write_version
 from keras_transformer.export.warmup import write_batching_parameters, write_warmup_requests
-from keras_transformer.models.decoding_weights import in_blocks
+from keras_transformer.models.decoding_weights import in_blocks, in_spaced_rows
+from keras_transformer.training.precision import processor_flags
 
 # Those that are warmed up: each takes `text` alone.
 WARM_SIGNATURES = ("serving_default",)
@@ -46,7 +47,7 @@ def serving_module(translator, precision, names=None) -> tf.Module:
     head_dim = model.decoder.layers[0].self_attention.head_dim
     module.decoding_weights = tf.nest.map_structure(
         lambda tensor: tf.Variable(tensor, trainable=False),
-        in_blocks(model.decoding_weights(), head_dim),
+        laid_out(model.decoding_weights(), head_dim),
     )
     module.tokenizer = translator.tokenizer
     functions = translator.signatures(model, module.decoding_weights)
@@ -55,6 +56,13 @@ def serving_module(translator, precision, names=None) -> tf.Module:
     chosen = functions if names is None else {"serving_default", *names}
     module.signature_functions = {name: functions[name] for name in functions if name in chosen}
     return module
+
+
+def laid_out(weights, head_dim):
+    """`decoding_weights` as the processor of this machine multiplies with them fastest."""
+    if "avx512f" in processor_flags():
+        return in_blocks(weights, head_dim)
+    return in_spaced_rows(weights)
 
 
 def self_test(path) -> None:

@@ -1,5 +1,7 @@
 """What a search from text to text computes, whatever the model: tensors to tensors."""
 
+from functools import partial
+
 import tensorflow as tf
 
 from keras_transformer.data.special_tokens import (
@@ -41,7 +43,7 @@ class SearchGraph:
         self.settings = settings
         self.weights = weights
 
-    def start(self, ids, search, room, beam_size):
+    def start(self, ids, search, room, beam_size, weights):
         """How a search for what follows `ids` (b, S) begins.
 
         Args:
@@ -49,6 +51,7 @@ class SearchGraph:
             search: "greedy", "beam" or "sample".
             room: how many tokens the cache has room for.
             beam_size: how many hypotheses of each text it is for.
+            weights: what the model multiplies with, from its `decoding_weights`.
 
         Returns:
             A dict of arguments of the search: "start_ids" (b,), "cache", and others of its own.
@@ -135,7 +138,7 @@ class SearchGraph:
             return greedy_search(**arguments, choose=choose)
         arguments = self._arguments(ids, search, no_room(ids) + 1, 1) | options
         start_ids, cache = arguments["start_ids"], arguments["cache"]
-        start_logits, cache = self.model.decode_step(start_ids, cache, 0)  # (b, V)
+        start_logits, cache = arguments["step_fn"](start_ids, cache, 0)  # (b, V)
         arguments["cache"] = owned(widened(cache, self.settings.beam_size))
         return beam_search(
             **arguments,
@@ -165,14 +168,15 @@ class SearchGraph:
         """What every search is given; see `start`."""
         settings = self.settings
         ngram = settings.no_repeat_ngram
+        weights = self.model.decoding_weights() if self.weights is None else self.weights
         return {
-            "step_fn": self.model.decode_step,
+            "step_fn": partial(self.model.decode_step, weights=weights),
             "end_id": END_ID,
             "length_penalty": settings.length_penalty,
             "suppress_ids": self._never_chosen(),
             "min_length": settings.min_length,
             "constraints": [no_repeat_ngram(ngram)] if ngram else [],
-            **self.start(ids, search, room, beam_size),
+            **self.start(ids, search, room, beam_size, weights),
         }
 
     def _never_chosen(self):

@@ -56,13 +56,13 @@ class TranslationGraph(SearchGraph):
         """The best translation of each sentence: a `SearchResult` with N = 1, traced only once."""
         return SearchResult(*self._searches[search](source_ids, source_lengths))
 
-    def start(self, ids, search, room, beam_size):
+    def start(self, ids, search, room, beam_size, weights):
         has_coverage = self.settings.coverage_penalty > 0 and search == "beam"
         cache = self.model.init_cache(
             ids,
             max_length=room,
             beam_size=beam_size,
-            weights=self.weights,
+            weights=weights,
             track_coverage=has_coverage,
         )
         arguments = {"start_ids": tf.fill([tf.shape(ids)[0]], START_ID), "cache": cache}

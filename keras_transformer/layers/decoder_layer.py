@@ -189,13 +189,14 @@ class DecoderLayer(WithExtras, keras.layers.Layer):
         dicts = [dict(zip(extras, kind, strict=True)) for kind in kinds]
         return (x, *dicts) if dicts else x
 
-    def init_cache(self, encoder_output, batch_size, length):
+    def init_cache(self, encoder_output, batch_size, length, step_weights=None):
         """Room for `length` target keys, and the projections of the encoder's output.
 
         Args:
             encoder_output: tensor (B, S, D); None without cross-attention.
             batch_size: B.
             length: L, the number of target keys.
+            step_weights: that of calls with this cache.
 
         Returns:
             A dict: "self", from `MultiHeadAttention.init_cache`, and, with cross-attention,
@@ -203,17 +204,13 @@ class DecoderLayer(WithExtras, keras.layers.Layer):
         """
         cache = {"self": self.self_attention.init_cache(batch_size, length)}
         if self.cross_attention is not None:
-            cache["cross"] = self.cross_attention.compute_cache(encoder_output)
+            cache["cross"] = self.cross_attention.compute_cache(
+                encoder_output, step_weights and step_weights["cross_attention"]
+            )
         return cache
 
     def step_weights(self):
-        """What a call with a cache multiplies with, but for the projections of attention's output.
-
-        Returns:
-            A dict of tuples of a kernel and its bias, in the compute dtype: "self_attention"
-            (D, 3 D), with cross-attention "cross_attention" (D, D), and "feed_forward", a list of
-            two.
-        """
+        """The `step_weights` of the sublayers: a dict with their names."""
         weights = {"self_attention": self.self_attention.step_weights()}
         if self.cross_attention is not None:
             weights["cross_attention"] = self.cross_attention.step_weights(is_cross=True)

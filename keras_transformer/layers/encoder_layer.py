@@ -35,6 +35,7 @@ class EncoderLayer(WithExtras, keras.layers.Layer):
     Call arguments:
         x: tensor (B, S, D).
         padding_mask: boolean (B, S), True at real tokens.
+        step_weights: what `step_weights` returns, to use instead of reading the weights anew.
         return_attention_scores: whether the attention weights are returned, too.
         training: whether dropout is applied.
 
@@ -102,18 +103,38 @@ class EncoderLayer(WithExtras, keras.layers.Layer):
         self.feed_forward.build(x_shape)
         self.feed_forward_residual.build(x_shape)
 
-    def call(self, x, padding_mask=None, return_attention_scores=False, training=None):
+    def call(
+        self,
+        x,
+        padding_mask=None,
+        step_weights=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        step_weights = step_weights or {}
         outputs = self.self_attention(
             self.self_attention_residual.prepare(x),
             attention_mask=padding_mask,
+            step_weights=step_weights.get("self_attention"),
             return_attention_scores=return_attention_scores,
             training=training,
         )
         y, *scores = as_tuple(outputs)
         x = self.self_attention_residual(x, y, training=training)  # (B, S, D)
-        y = self.feed_forward(self.feed_forward_residual.prepare(x), training=training)
+        y = self.feed_forward(
+            self.feed_forward_residual.prepare(x),
+            step_weights=step_weights.get("feed_forward"),
+            training=training,
+        )
         x = self.feed_forward_residual(x, y, training=training)  # (B, S, D)
         return (x, *scores) if scores else x
+
+    def step_weights(self):
+        """The `step_weights` of the sublayers: a dict with their names."""
+        return {
+            "self_attention": self.self_attention.step_weights(),
+            "feed_forward": self.feed_forward.step_weights(),
+        }
 
     def compute_output_shape(self, x_shape):
         return tuple(x_shape)

@@ -15,7 +15,7 @@ def linear(x, kernel, bias=None):
     Args:
         x: tensor (..., D).
         kernel: W, tensor (D, E), or its `column_blocks`.
-        bias: b, tensor (E,); None for none.
+        bias: b, tensor (E,); None for none. Both may be `with_spare_columns`; so is the result.
 
     Returns:
         Tensor (..., E).
@@ -87,6 +87,33 @@ def product(x, kernel, blocks=None):
     return ops.cond(few, by_blocks, lambda: ops.matmul(x, kernel))
 
 
+# Columns of zeros, how many, and from which width on.
+SPARE_COLUMNS, NARROWEST_ROW = 32, 512
+
+
+def with_spare_columns(x):
+    """A matrix, or a bias, with columns of zeros after the last, if its rows need them.
+
+    Where the rows of a matrix are a multiple of a kilobyte long, one column of all of them falls
+    into a small part of a processor's cache, which is then read from memory again and again.
+
+    Args:
+        x: tensor (..., E).
+
+    Returns:
+        Tensor (..., E) or (..., E + 32).
+    """
+    columns = x.shape[-1]
+    if columns < NARROWEST_ROW or columns % 256:
+        return x
+    return ops.pad(x, [(0, 0)] * (len(x.shape) - 1) + [(0, SPARE_COLUMNS)])
+
+
+def without_spare_columns(x, columns):
+    """The first `columns` of the last axis."""
+    return x if x.shape[-1] == columns else x[..., :columns]
+
+
 def leading_shape(x):
     """The axes of `x` before the last, for a reshape: numbers, if they are known but for one."""
     known = [-1 if size is None else size for size in x.shape[:-1]]
@@ -100,8 +127,8 @@ class Linear(keras.layers.Dense):
     Args and call arguments are those of `keras.layers.Dense`, and one more.
 
     Call arguments:
-        step_weights: what `step_weights` returns, its kernel as it is or in `column_blocks`, to use
-            instead of reading the weights anew.
+        step_weights: what `step_weights` returns, as it is, in `column_blocks` or
+            `with_spare_columns`, to use instead of reading the weights anew.
 
     Example:
         >>> ops.shape(Linear(8)(np.ones((1, 3, 4))))
@@ -113,7 +140,8 @@ class Linear(keras.layers.Dense):
 
     def call(self, inputs, training=None, step_weights=None):
         outputs = linear(inputs, *(step_weights or (self.kernel, self.bias)))
-        return outputs if self.activation is None else self.activation(outputs)
+        outputs = outputs if self.activation is None else self.activation(outputs)
+        return without_spare_columns(outputs, self.units)
 
     def step_weights(self):
         """The kernel (D, E) and, if there is one, the bias (E,), in the compute dtype: a tuple."""

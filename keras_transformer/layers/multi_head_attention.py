@@ -17,7 +17,7 @@ from keras_transformer.layers.dot_product_attention import (
 )
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.extras import WithExtras
-from keras_transformer.layers.linear import Linear, linear
+from keras_transformer.layers.linear import Linear, linear, without_spare_columns
 from keras_transformer.layers.masks import causal_mask, check_mask, combine_masks
 from keras_transformer.layers.rotary import rotate
 
@@ -54,8 +54,9 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         position: the index of the first query among the cached keys.
         positions: integers (T,) or (B, T), the places in the sequence by which `rotary` turns
             queries and keys; from `position`, or 0, on by default.
-        step_weights: with `cache`, what `step_weights` returns, to use instead of reading the
-            weights anew; its kernel may be in `column_blocks`, of which each is a head.
+        step_weights: with `cache` or one argument, what `step_weights` returns, to use instead of
+            reading the weights anew. They may be `with_spare_columns`; the kernel of
+            "projection" may be in `column_blocks`, of which each is a head.
         return_attention_scores: whether the weights are returned, too.
         training: whether dropout is applied.
 
@@ -130,11 +131,14 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
                 "position of a cache; for another use leave out rotary."
             )
         if is_step and position is None:
-            weights = step_weights or self.step_weights(is_cross=True)
-            (query,), (key, value) = self._project_step(query, weights), cache
+            step_weights = step_weights or self.step_weights(is_cross=True)
+            (query,), (key, value) = self._project_step(query, step_weights["query"]), cache
             key = ops.transpose(key, (0, 1, 3, 2))  # (B, H, S, D/H)
         elif is_step and not is_cross:
-            query, key, value = self._project_step(query, step_weights or self.step_weights())
+            step_weights = step_weights or self.step_weights()
+            query, key, value = self._project_step(query, step_weights["projection"])
+        elif step_weights:
+            query, key, value = self._split(query, step_weights["projection"], 3)  # (B, H, T, D/H)
         else:
             query, key, value = self._project_all(query, value, key)  # (B, H, T|S, D/H)
         start = 0 if position is None else position  # not `or`: it may be a symbolic tensor
@@ -167,7 +171,8 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
                 dropout=lambda weights: self.dropout_layer(weights, training=training),
             )  # (B, H, T, D/H), (B, H, T, S)
         merge = merge_heads_of_step if is_step else merge_heads
-        output = self.output_projection(merge(heads))  # (B, T, D)
+        output_weights = step_weights and step_weights["output"]
+        output = self.output_projection(merge(heads), step_weights=output_weights)  # (B, T, D)
         extras = ([weights] if return_attention_scores else []) + ([cache] if cache else [])
         return (output, *extras) if extras else output
 
@@ -176,25 +181,32 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         shape = (batch_size, self.num_heads, length, self.head_dim)
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
-    def compute_cache(self, value):
+    def compute_cache(self, value, step_weights=None):
         """The projections of `value` (B, S, D), for queries to come.
+
+        `step_weights` is that of a call with what this returns.
 
         Returns:
             Keys (B, H, D/H, S), as a product with queries reads them, and values (B, H, S, D/H).
         """
-        key, value = self._project(value, 1, 3)
+        weights = step_weights["memory"] if step_weights else self._columns(1, 3)
+        key, value = self._split(value, weights, 2)
         return ops.transpose(key, (0, 1, 3, 2)), value
 
     def step_weights(self, is_cross=False):
-        """The kernel and the bias that a call with a cache multiplies with, in the compute dtype.
+        """The kernels and the biases that a call multiplies with, in the compute dtype.
 
         Args:
             is_cross: whether the cache is that of other vectors, so that only queries are new.
 
         Returns:
-            Tensors (D, 3 D) and (3 D,), with `is_cross` (D, D) and (D,).
+            A dict of pairs: "projection", tensors (D, 3 D) and (3 D,), with `is_cross` instead of
+            it "query", (D, D) and (D,), and "memory", (D, 2 D) and (2 D,); "output", those of the
+            output's projection.
         """
-        return self._columns(0, 1 if is_cross else 3)
+        parts = {"query": (0, 1), "memory": (1, 3)} if is_cross else {"projection": (0, 3)}
+        weights = {name: self._columns(*part) for name, part in parts.items()}
+        return {**weights, "output": self.output_projection.step_weights()}
 
     def _columns(self, first, last):
         """Kernel and bias of the projections `first` to `last` of (query, key, value)."""
@@ -215,9 +227,11 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
 
     def _project(self, x, first, last):
         """Projections `first` to `last` of (query, key, value): each (B, H, T, D/H)."""
-        kernel, bias = self._columns(first, last)
-        x = linear(ops.cast(x, self.compute_dtype), kernel, bias)  # (B, T, parts * D)
-        return split_heads(x, last - first, self.num_heads)
+        return self._split(x, self._columns(first, last), last - first)
+
+    def _split(self, x, weights, parts):
+        x = linear(ops.cast(x, self.compute_dtype), *weights)  # (B, T, parts * D)
+        return split_heads(without_spare_columns(x, parts * self.d_model), parts, self.num_heads)
 
     def _project_step(self, x, weights):
         """All projections that the weights hold, of a few positions: each (B, H, T, D/H)."""
@@ -226,7 +240,8 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         if len(kernel.shape) == 3:
             return heads_of_blocks(x, kernel, bias, self.num_heads)
         parts = kernel.shape[1] // self.d_model
-        return split_heads_of_step(linear(x, kernel, bias), parts, self.num_heads)
+        x = without_spare_columns(linear(x, kernel, bias), parts * self.d_model)
+        return split_heads_of_step(x, parts, self.num_heads)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return tuple(query_shape)

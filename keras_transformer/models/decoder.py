@@ -143,9 +143,10 @@ class Decoder(WithExtras, keras.layers.Layer):
         lists = [list(kind) for kind in zip(*extras, strict=True)]
         return (x, *lists) if lists else x
 
-    def init_cache(self, encoder_output, batch_size, length):
+    def init_cache(self, encoder_output, batch_size, length, step_weights=None):
         """One `DecoderLayer.init_cache` a layer, as a list."""
-        return [layer.init_cache(encoder_output, batch_size, length) for layer in self.layers]
+        parts = zip(self.layers, step_weights or [None] * self.num_layers, strict=True)
+        return [layer.init_cache(encoder_output, batch_size, length, w) for layer, w in parts]
 
     def compute_output_shape(self, x_shape, encoder_output_shape=None):
         return tuple(x_shape)

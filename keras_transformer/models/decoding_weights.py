@@ -1,28 +1,50 @@
-"""What every step of a search multiplies with, laid out for it, once a search or once for all."""
+"""What a search multiplies with, laid out for it, once a search or once for all."""
 
+import keras
 from keras import ops
 
-from keras_transformer.layers.linear import BLOCK_WIDTH, column_blocks, product
+from keras_transformer.layers.linear import (
+    BLOCK_WIDTH,
+    column_blocks,
+    product,
+    with_spare_columns,
+    without_spare_columns,
+)
 
 # Of narrower heads, a product of blocks is slower than that of the whole matrix. A smaller matrix
 # stays in the cache, and one kernel multiplies by it, adds the bias and applies ReLU.
 NARROWEST_HEAD, SMALLEST_MATRIX = 32, 2**17
 
 
-def decoding_weights(decoder, output_kernel):
-    """The matrices and biases that a step of a search multiplies with, in the compute dtype.
+def decoding_weights(decoder, output_kernel, encoder=None):
+    """The matrices and biases that a search multiplies with, in the compute dtype.
 
     Args:
         decoder: a `Decoder`.
         output_kernel: tensor (D, V), whose product with the decoder's output are the logits.
+        encoder: an `Encoder`, if there is one.
 
     Returns:
-        A dict: "output_kernel" (D, V), and "layers", the `DecoderLayer.step_weights` of each layer.
+        A dict: "output_kernel" (D, V), "decoder" and, with one, "encoder", lists of the
+        `step_weights` of each layer.
     """
+    stacks = {"decoder": decoder, "encoder": encoder} if encoder else {"decoder": decoder}
     return {
         "output_kernel": ops.cast(output_kernel, decoder.compute_dtype),
-        "layers": [layer.step_weights() for layer in decoder.layers],
+        **{name: [x.step_weights() for x in stack.layers] for name, stack in stacks.items()},
     }
+
+
+def in_spaced_rows(weights):
+    """`decoding_weights` with matrices `with_spare_columns`, where their sizes need it.
+
+    Args:
+        weights: from `decoding_weights`.
+
+    Returns:
+        A dict like `weights`.
+    """
+    return keras.tree.map_structure(with_spare_columns, weights)
 
 
 def in_blocks(weights, head_dim):
@@ -35,7 +57,8 @@ def in_blocks(weights, head_dim):
         head_dim: D/H of the decoder.
 
     Returns:
-        A dict like `weights`, also with "output_blocks".
+        A dict like `weights`, also with "output_blocks" and without "encoder", which multiplies
+        many rows and so reads its own.
     """
 
     def is_large(kernel):
@@ -46,29 +69,36 @@ def in_blocks(weights, head_dim):
         return (column_blocks(kernel) if has_blocks else kernel, *bias)
 
     def layer(weights):
-        kernel, bias = weights["self_attention"]
+        attention = weights["self_attention"]
+        kernel, bias = attention["projection"]
         if head_dim >= NARROWEST_HEAD and is_large(kernel):
             kernel = column_blocks(kernel, head_dim)  # (3 H, D, D/H), a head a block
         feed_forward = [dense(*pair) for pair in weights["feed_forward"]]
-        return {**weights, "self_attention": (kernel, bias), "feed_forward": feed_forward}
+        attention = {**attention, "projection": (kernel, bias)}
+        return {**weights, "self_attention": attention, "feed_forward": feed_forward}
 
     blocks = column_blocks(weights["output_kernel"])
-    layers = [layer(x) for x in weights["layers"]]
-    return {**weights, "output_blocks": blocks, "layers": layers}
+    layers = [layer(x) for x in weights["decoder"]]
+    kernel = weights["output_kernel"]
+    return {"output_kernel": kernel, "output_blocks": blocks, "decoder": layers}
 
 
-def logits_of_step(x, weights, rows=None):
+def rows_of_step(x, rows=None):
+    """The decoder's output (B, K, D) as (B * K, D), or of it the rows (R,) alone."""
+    x = ops.reshape(x, (-1, x.shape[-1]))  # (B * K, D)
+    return x if rows is None else ops.take(x, rows, axis=0)  # (R, D)
+
+
+def logits_of_step(x, weights, vocab_size):
     """The scores of all tokens after each hypothesis.
 
     Args:
-        x: tensor (B, K, D), the decoder's output.
-        weights: from `decoding_weights` or `in_blocks`.
-        rows: int32 (R,), the hypotheses whose scores are wanted; all by default.
+        x: tensor (R, D), from `rows_of_step`.
+        weights: from `decoding_weights`, `in_blocks` or `in_spaced_rows`.
+        vocab_size: V.
 
     Returns:
-        Tensor (R, V), by default (B * K, V), float32.
+        Tensor (R, V), float32.
     """
-    kernel = weights["output_kernel"]
-    x = ops.reshape(x, (-1, kernel.shape[0]))  # (B * K, D)
-    x = x if rows is None else ops.take(x, rows, axis=0)  # (R, D)
-    return ops.cast(product(x, kernel, weights.get("output_blocks")), "float32")
+    logits = product(x, weights["output_kernel"], weights.get("output_blocks"))
+    return ops.cast(without_spare_columns(logits, vocab_size), "float32")

@@ -28,6 +28,8 @@ class Encoder(WithExtras, keras.layers.Layer):
     Call arguments:
         x: tensor (B, S, D).
         padding_mask: boolean (B, S), True at real positions.
+        step_weights: a list of the `EncoderLayer.step_weights` of each layer, to use instead of
+            reading the weights anew.
         return_attention_scores: whether the attention weights are returned, too.
         training: whether dropout is applied.
 
@@ -87,12 +89,21 @@ class Encoder(WithExtras, keras.layers.Layer):
         if self.final_norm is not None:
             self.final_norm.build(x_shape)
 
-    def call(self, x, padding_mask=None, return_attention_scores=False, training=None):
+    def call(
+        self,
+        x,
+        padding_mask=None,
+        step_weights=None,
+        return_attention_scores=False,
+        training=None,
+    ):
         scores = []
-        for layer in self.layers:
+        parts = zip(self.layers, step_weights or [None] * self.num_layers, strict=True)
+        for layer, layer_step_weights in parts:
             outputs = layer(
                 x,
                 padding_mask=padding_mask,
+                step_weights=layer_step_weights,
                 return_attention_scores=return_attention_scores,
                 training=training,
             )

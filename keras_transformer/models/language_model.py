@@ -13,7 +13,11 @@ from keras_transformer.layers.masks import (
 )
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.decoder import Decoder
-from keras_transformer.models.decoding_weights import decoding_weights, logits_of_step
+from keras_transformer.models.decoding_weights import (
+    decoding_weights,
+    logits_of_step,
+    rows_of_step,
+)
 from keras_transformer.models.exportable import Exportable
 from keras_transformer.models.search_cache import advance, extend_visible, reorder, resize
 from keras_transformer.training.token_trainer import TokenTrainer
@@ -146,13 +150,14 @@ class LanguageModel(TokenTrainer, Exportable, keras.Model):
         return ops.copy(self.embedding.embeddings.value)  # a tensor, also eagerly
 
     def decoding_weights(self):
-        """What every step of a search multiplies with: `decoding_weights.decoding_weights`.
+        """What a search multiplies with: `decoding_weights.decoding_weights`.
 
-        Whoever keeps them may lay them out anew, by `decoding_weights.in_blocks`.
+        Whoever keeps them may lay them out anew, by `in_blocks` or `in_spaced_rows` of the same
+        file.
         """
         return decoding_weights(self.decoder, ops.transpose(self.embedding.embeddings))
 
-    def init_cache(self, context_ids, *, max_length, beam_size=1, weights=None):
+    def init_cache(self, context_ids, *, max_length, beam_size=1):
         """Reads what comes before the first token of a search, and makes room for what follows.
 
         All tokens of the contexts go through the model at once. Contexts may differ in length: a
@@ -163,12 +168,11 @@ class LanguageModel(TokenTrainer, Exportable, keras.Model):
             context_ids: integers (B, P), padded with 0; see `split_prompts`.
             max_length: L, the largest number of tokens that follow.
             beam_size: K, the number of hypotheses of a text.
-            weights: from `decoding_weights`, which is called by default.
 
         Returns:
             A dict: "layers", from `Decoder.init_cache`; "start" (B,), the number of tokens that the
             first of a search sees; "length", the number of tokens that followed so far; "used", the
-            number of keys; "visible" (B, K, M), which of them each hypothesis sees; "weights".
+            number of keys; "visible" (B, K, M), which of them each hypothesis sees.
         """
         batch_size, length = ops.shape(context_ids)
         self.embedding.check_positions(length, max_length)
@@ -191,10 +195,9 @@ class LanguageModel(TokenTrainer, Exportable, keras.Model):
             "length": ops.convert_to_tensor(0, "int32"),
             "used": ops.convert_to_tensor(length, "int32"),
             "visible": ops.concatenate([visible, unseen], axis=2),
-            "weights": self.decoding_weights() if weights is None else weights,
         }
 
-    def decode_step(self, token_ids, cache, position, rows=None):
+    def decode_step(self, token_ids, cache, position, rows=None, weights=None):
         """One token for every hypothesis: the `step_fn` of the searches.
 
         Args:
@@ -203,6 +206,7 @@ class LanguageModel(TokenTrainer, Exportable, keras.Model):
             cache: from `init_cache`, `reorder_cache`, `resize_cache` or the last step.
             position: integer scalar, the number of earlier steps.
             rows: integers (R,), the hypotheses whose logits are wanted; all by default.
+            weights: from `decoding_weights`, to use instead of reading the weights anew.
 
         Returns:
             Logits (R, V), by default (B * K, V), float32, and the new cache.
@@ -219,10 +223,14 @@ class LanguageModel(TokenTrainer, Exportable, keras.Model):
             cache=cache["layers"],
             position=cache["used"],
             positions=ops.reshape(positions, (-1, beam_size)),
-            step_weights=cache["weights"]["layers"],
+            step_weights=weights and weights["decoder"],
             training=False,
         )  # (B, K, D)
-        logits = logits_of_step(x, cache["weights"], rows)  # (R, V)
+        x = rows_of_step(x, rows)  # (R, D)
+        if weights:
+            logits = logits_of_step(x, weights, self.vocab_size)  # (R, V)
+        else:
+            logits = self.embedding.logits(x)  # (R, V)
         return logits, advance(cache, layers, visible)
 
     def reorder_cache(self, cache, rows):

@@ -10,7 +10,7 @@ from keras_transformer.layers.masks import padding_mask
 from keras_transformer.layers.positional_embedding import PositionalEmbedding
 from keras_transformer.models.attention_weights import attention_weights_of
 from keras_transformer.models.decoder import Decoder
-from keras_transformer.models.decoding_weights import decoding_weights, logits_of_step
+from keras_transformer.models.decoding_weights import decoding_weights, logits_of_step, rows_of_step
 from keras_transformer.models.encoder import Encoder
 from keras_transformer.models.exportable import Exportable, ids_spec
 from keras_transformer.models.search_cache import advance, extend_visible, reorder, resize
@@ -154,11 +154,12 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
             training=training,
         )  # (B, T, D)
 
-    def encode(self, source_ids, training=None):
-        """The encoder's output (B, S, D) for `source_ids` (B, S)."""
+    def encode(self, source_ids, step_weights=None, training=None):
+        """The encoder's output (B, S, D) for `source_ids` (B, S); `step_weights` are its own."""
         return self.encoder(
             self.source_embedding(source_ids, training=training),
             padding_mask=padding_mask(source_ids, PAD_ID),
+            step_weights=step_weights,
             training=training,
         )
 
@@ -183,15 +184,15 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
         return ops.transpose(self.output_projection.kernel)
 
     def decoding_weights(self):
-        """What every step of a search multiplies with: `decoding_weights.decoding_weights`.
+        """What a search multiplies with: `decoding_weights.decoding_weights`.
 
-        Whoever keeps them may lay them out anew, by `decoding_weights.in_blocks`.
+        Whoever keeps them may lay them out anew, by its `in_blocks` or `in_spaced_rows`.
         """
         if self.output_projection is None:
             kernel = ops.transpose(self.target_embedding.embeddings)  # (D, V)
         else:
             kernel = self.output_projection.kernel
-        return decoding_weights(self.decoder, kernel)
+        return decoding_weights(self.decoder, kernel, self.encoder)
 
     def init_cache(
         self, source_ids, *, max_length, beam_size=1, weights=None, track_coverage=False
@@ -204,31 +205,33 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
             source_ids: integers (B, S), padded with 0.
             max_length: L, the largest number of target tokens.
             beam_size: K, the number of hypotheses of a sentence.
-            weights: from `decoding_weights`, which is called by default.
+            weights: from `decoding_weights`, to use instead of reading the weights anew.
             track_coverage: whether to add up how much attention each source token gets.
 
         Returns:
             A dict: "layers", from `Decoder.init_cache`; "source_padding_mask" (B, S); "length", the
             number of tokens so far; "used", the number of keys; "visible" (B, K, L * K), which of
-            them each hypothesis sees; "weights"; "coverage" (B, K, S), if tracked.
+            them each hypothesis sees; "coverage" (B, K, S), if tracked.
         """
-        encoder_output = self.encode(source_ids, training=False)  # (B, S, D)
+        weights = weights or {}
+        encoder_output = self.encode(source_ids, weights.get("encoder"), training=False)
         batch_size, source_length = ops.shape(source_ids)
         self.target_embedding.check_positions(0, max_length)
         size = max_length * beam_size
         cache = {
-            "layers": self.decoder.init_cache(encoder_output, batch_size, size),
+            "layers": self.decoder.init_cache(
+                encoder_output, batch_size, size, weights.get("decoder")
+            ),
             "source_padding_mask": padding_mask(source_ids, PAD_ID),
             "length": ops.convert_to_tensor(0, "int32"),
             "used": ops.convert_to_tensor(0, "int32"),
             "visible": ops.zeros((batch_size, beam_size, size), "bool"),
-            "weights": self.decoding_weights() if weights is None else weights,
         }
         if track_coverage:
             cache["coverage"] = ops.zeros((batch_size, beam_size, source_length), "float32")
         return cache
 
-    def decode_step(self, token_ids, cache, position, rows=None):
+    def decode_step(self, token_ids, cache, position, rows=None, weights=None):
         """One token for every hypothesis: the `step_fn` of the searches.
 
         Args:
@@ -237,6 +240,7 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
             cache: from `init_cache`, `reorder_cache`, `resize_cache` or the last step.
             position: integer scalar, the number of earlier steps.
             rows: integers (R,), the hypotheses whose logits are wanted; all by default.
+            weights: from `decoding_weights`, to use instead of reading the weights anew.
 
         Returns:
             Logits (R, V), by default (B * K, V), float32, and the new cache.
@@ -251,11 +255,12 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
             source_padding_mask=cache["source_padding_mask"],
             cache=cache["layers"],
             position=cache["used"],
-            step_weights=cache["weights"]["layers"],
+            step_weights=weights and weights["decoder"],
             return_attention_scores=True,
             training=False,
         )  # (B, K, D)
-        logits = logits_of_step(x, cache["weights"], rows)  # (R, V)
+        x = rows_of_step(x, rows)  # (R, D)
+        logits = logits_of_step(x, weights, self.target_vocab_size) if weights else self.logits(x)
         cache = advance(cache, layers, visible)
         if "coverage" in cache:
             attention = ops.mean(scores[-1]["cross"], axis=1)  # (B, K, S)

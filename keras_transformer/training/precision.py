@@ -48,10 +48,11 @@ def _is_fast_in_bfloat16() -> bool:
         if gpus:
             details = tf.config.experimental.get_device_details(gpus[0])
             return details.get("compute_capability", (0, 0)) >= (8, 0)  # Ampere and later
-    return bool(BFLOAT16_FLAGS & _processor_flags())
+    return bool(BFLOAT16_FLAGS & processor_flags())
 
 
-def _processor_flags() -> set:
+def processor_flags() -> set:
+    """What Linux calls the instructions of this machine's processor, such as "avx2", and more."""
     path = Path("/proc/cpuinfo")
     if platform.system() != "Linux" or not path.is_file():
         return set()

@@ -7,10 +7,13 @@ from keras import ops
 from keras_transformer.layers.linear import (
     BLOCK_WIDTH,
     FEW_ROWS,
+    SPARE_COLUMNS,
     Linear,
     column_blocks,
     linear,
     product,
+    with_spare_columns,
+    without_spare_columns,
 )
 
 
@@ -45,6 +48,28 @@ def test_step_weights_stand_in_for_the_weights_of_a_layer():
         np.testing.assert_array_equal(layer(x, step_weights=weights), expected)
         laid_out = (column_blocks(weights[0], 2), *weights[1:])
         np.testing.assert_allclose(layer(x, step_weights=laid_out), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [256, 511, 512, 640, 768, 1024])
+def test_rows_of_whole_kilobytes_get_spare_columns(columns):
+    spare = SPARE_COLUMNS if columns in (512, 768, 1024) else 0
+    kernel, bias = random(6, columns), random(columns)
+    for x in (kernel, bias):
+        wide = np.array(with_spare_columns(x))
+        assert wide.shape[-1] == columns + spare
+        np.testing.assert_array_equal(without_spare_columns(wide, columns), x)
+        np.testing.assert_array_equal(wide[..., columns:], 0)
+
+
+@pytest.mark.parametrize("activation", ["relu", "sigmoid"])
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_spare_columns_do_not_leave_a_layer(activation, use_bias):
+    x = random(2, 3, 6)
+    layer = Linear(512, activation=activation, use_bias=use_bias, bias_initializer="normal")
+    expected = layer(x)
+    weights = tuple(map(with_spare_columns, layer.step_weights()))
+    assert weights[0].shape == (6, 512 + SPARE_COLUMNS)
+    np.testing.assert_allclose(layer(x, step_weights=weights), expected, rtol=0, atol=1e-6)
 
 
 def test_layer_is_keras_dense():

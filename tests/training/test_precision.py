@@ -22,7 +22,7 @@ def test_a_precision_is_a_policy_of_keras(precision, expected):
     ],
 )
 def test_bfloat16_is_chosen_where_the_processor_multiplies_it(monkeypatch, flags, expected):
-    monkeypatch.setattr(module, "_processor_flags", lambda: flags)
+    monkeypatch.setattr(module, "processor_flags", lambda: flags)
     assert policy("auto") == expected
 
 
