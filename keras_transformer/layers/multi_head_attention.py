@@ -137,7 +137,7 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         elif is_step and not is_cross:
             step_weights = step_weights or self.step_weights()
             query, key, value = self._project_step(query, step_weights["projection"])
-        elif step_weights:
+        elif step_weights and not is_cross:
             query, key, value = self._split(query, step_weights["projection"], 3)  # (B, H, T, D/H)
         else:
             query, key, value = self._project_all(query, value, key)  # (B, H, T|S, D/H)

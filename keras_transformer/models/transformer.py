@@ -154,7 +154,7 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
             training=training,
         )  # (B, T, D)
 
-    def encode(self, source_ids, step_weights=None, training=None):
+    def encode(self, source_ids, training=None, step_weights=None):
         """The encoder's output (B, S, D) for `source_ids` (B, S); `step_weights` are its own."""
         return self.encoder(
             self.source_embedding(source_ids, training=training),
@@ -214,7 +214,7 @@ class Transformer(TokenTrainer, Exportable, keras.Model):
             them each hypothesis sees; "coverage" (B, K, S), if tracked.
         """
         weights = weights or {}
-        encoder_output = self.encode(source_ids, weights.get("encoder"), training=False)
+        encoder_output = self.encode(source_ids, False, weights.get("encoder"))  # (B, S, D)
         batch_size, source_length = ops.shape(source_ids)
         self.target_embedding.check_positions(0, max_length)
         size = max_length * beam_size

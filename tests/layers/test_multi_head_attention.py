@@ -346,3 +346,12 @@ def test_a_mask_of_another_shape_is_refused(attention, random, shape):
         layer(x, attention_mask=np.ones(shape, "bool"))
     for fitting in ((1, 4), (x.shape[0], 1), (1, 4, 4), (x.shape[0], 1, 4)):
         assert layer(x, attention_mask=np.ones(fitting, "bool")).shape == x.shape
+
+
+def test_step_weights_of_self_attention_do_not_make_it_of_cross_attention(attention, random):
+    layer, query, value = attention(), random(2, 3, 8), random(2, 5, 8)
+    for arguments in ((query,), (query, value)):
+        output = layer(*arguments, step_weights=layer.step_weights())
+        np.testing.assert_allclose(
+            as_array(output), as_array(layer(*arguments)), rtol=1e-5, atol=1e-5
+        )
