@@ -99,12 +99,13 @@ def test_the_code_of_the_decoding_page_runs(run_code, trained, tokenizer):
     assert num_blocks > 8 and "ein Hund rennt" in printed
 
 
-def test_the_code_of_the_training_page_runs(run_code, sentences, tokenizer):
+def test_the_code_of_the_training_page_runs(eager, run_code, sentences, tokenizer):
     names = {"sources": sentences[0], "targets": sentences[1], "tokenizer": tokenizer}
     assert run_code("docs/training.md", **names)[0] == 2
     assert (Path("runs/page/checkpoints")).is_dir()
 
 
+@pytest.mark.slow
 def test_the_code_of_the_translation_page_runs(run_code, monkeypatch):
     size = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16, "dropout": 0.0}
     monkeypatch.setattr(keras_transformer.presets, "TINY", size)

@@ -14,6 +14,7 @@ pytest.importorskip(
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gpu_training.py"
 
 
+@pytest.mark.slow
 def test_the_benchmark_trains_on_jax_and_writes_its_rate(tmp_path):
     arguments = ["--presets", "small", "--engines", "keras_jax", "--device", "cpu"]
     arguments += ["--batch-tokens", "64", "--length", "8", "--batches", "2", "--vocab-size", "50"]

@@ -133,7 +133,7 @@ def test_the_cache_follows_its_rows_and_its_length_is_the_room(beam_size):
     assert seen == list(range(len(seen))) and len(seen) > 60
 
 
-@pytest.mark.parametrize("only_live", [True, False])
+@pytest.mark.parametrize("only_live", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_limits_penalties_prefixes_constraints_and_bonuses_follow_their_sentence(only_live):
     rng, models, count = np.random.default_rng(0), Diarist(LENGTHS, beam_size=3), len(LENGTHS)
     offsets = -rng.random(count).astype("float32")
@@ -169,7 +169,10 @@ def test_limits_penalties_prefixes_constraints_and_bonuses_follow_their_sentence
 
 @pytest.mark.parametrize("rounds", [True, False])
 @pytest.mark.parametrize("only_live", [True, False])
-@pytest.mark.parametrize("beam_size", [1, 3, V + 2])
+@pytest.mark.parametrize(
+    "beam_size",
+    [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(V + 2, marks=pytest.mark.slow)],
+)
 def test_a_cache_that_has_read_the_start_saves_a_step_and_changes_nothing(
     rounds, only_live, beam_size
 ):

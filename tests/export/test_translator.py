@@ -143,6 +143,7 @@ def test_bad_settings_are_refused(trained, tokenizer, arguments, message):
         Translator(trained, tokenizer, **arguments)
 
 
+@pytest.mark.slow
 def test_numbers_of_numpy_are_those_of_python(trained, tokenizer, sentences):
     sizes = {"beam_size": np.int64(3), "max_length": np.int32(99), "length_penalty": np.float32(1)}
     assert Translator(trained, tokenizer, **sizes)(sentences[0]) == sentences[1]

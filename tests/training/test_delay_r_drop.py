@@ -37,7 +37,7 @@ def same(model, other):
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def test_epochs_before_it_are_plain_and_those_after_it_are_not():
+def test_epochs_before_it_are_plain_and_those_after_it_are_not(eager):
     by_hand, delayed = make(r_drop=0.0), make(r_drop=3.0)
     fit(by_hand, 2)
     compile_with(by_hand, by_hand.optimizer, 3.0)

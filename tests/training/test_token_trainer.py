@@ -71,7 +71,14 @@ def test_perplexity_counts_tokens_by_their_weight():
     np.testing.assert_allclose(model.trackers.perplexity.result(), logs["by_logits"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("parts", [(3, 1), (1, 4), (2, 2)])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param((3, 1), marks=pytest.mark.slow),
+        pytest.param((1, 4), marks=pytest.mark.slow),
+        (2, 2),
+    ],
+)
 def test_parts_change_nothing_also_where_they_do_not_divide_the_batch(parts):
     whole, logs = trained()
     micro_batches, num_streams = parts
@@ -296,9 +303,9 @@ def regularize(model):
     "changed",
     [
         {"cls": TenthOfLogits},
-        {"cls": ThreeTimesTheLoss},
+        pytest.param({"cls": ThreeTimesTheLoss}, marks=pytest.mark.slow),
         {"prepare": regularize},
-        {"loss_weights": 0.5},
+        pytest.param({"loss_weights": 0.5}, marks=pytest.mark.slow),
     ],
 )
 def test_a_loss_that_is_changed_is_the_one_that_is_trained(eager, changed):
@@ -309,7 +316,14 @@ def test_a_loss_that_is_changed_is_the_one_that_is_trained(eager, changed):
         losses_of(MaskedCrossentropy, **changed, r_drop=1)
 
 
-@pytest.mark.parametrize("clip", ["clipnorm", "global_clipnorm", "clipvalue"])
+@pytest.mark.parametrize(
+    "clip",
+    [
+        "clipnorm",
+        pytest.param("global_clipnorm", marks=pytest.mark.slow),
+        pytest.param("clipvalue", marks=pytest.mark.slow),
+    ],
+)
 def test_what_is_accumulated_by_the_optimizer_is_clipped_as_keras_does(eager, clip):
     arguments = {
         "batches": (slice(0, 3), slice(3, 6)) * 3,
