@@ -127,6 +127,7 @@ def test_the_code_of_the_page_of_pictures_runs(run_code, trained, tokenizer, tmp
     assert {path.name for path in tmp_path.iterdir()} == {"attention.html", "cross.png"}
 
 
+@pytest.mark.slow
 def test_the_code_of_the_language_modelling_page_runs(run_code, sentences, monkeypatch):
     export = "keras_transformer.export.text_generator.export_saved_model"
     monkeypatch.setattr(export, lambda *arguments, **keywords: "exports/texts/1")  # slow

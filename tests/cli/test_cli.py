@@ -159,6 +159,7 @@ def test_lines_are_translated_as_they_come():
     assert [decode(line) for line in (b"b\r", b"\xff", b"")] == ["b", "\ufffd", ""]
 
 
+@pytest.mark.slow
 def test_lines_that_are_cut_are_counted(run, monkeypatch, capsysbinary):
     data = " ".join(["dog"] * 40).encode() + b"\na dog" + b" " * 40 + b"\n"
     for limit, noted in (("9", True), ("60", False)):

@@ -62,6 +62,7 @@ def test_translation_example_needs_tensorflow_only(example_export):
     assert all(float(line.split("\t")[0]) <= 0 for line in lines[:3])
 
 
+@pytest.mark.slow
 def test_translation_example_without_a_model_says_how(example_export):
     result = python(EXAMPLES / "translate.py")
     assert result.returncode == 1 and "< input.txt" in result.stderr

@@ -95,6 +95,7 @@ def test_beam_translations_and_scores_agree(converted, trained, tokenizer, texts
     assert translator.score(texts, ours.texts) == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_scores_are_log_probabilities_over_the_length_penalty(
     exported, converted, tokenizer, texts
 ):
@@ -117,6 +118,7 @@ def test_every_form_of_the_model_scores_alike(form, untrained, tokenizer, texts,
     assert ours == pytest.approx(expected, rel=1e-4, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_form_unlike_that_of_the_paper_translates_alike(untrained, tokenizer, texts, tmp_path):
     model = untrained(norm_first=True, tied_embeddings="none", activation="gelu")
     engine = ctranslate2.Translator(export_ctranslate2(model, tokenizer, tmp_path / "model"))

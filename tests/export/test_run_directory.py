@@ -97,6 +97,7 @@ def test_saving_again_replaces_the_run(run, trained, tokenizer):
     assert len(list(run.iterdir())) == 4
 
 
+@pytest.mark.slow
 def test_translator_takes_its_search_from_the_arguments(run, sentences):
     translator = load_translator(run, search="greedy")
     assert translator.settings.search == "greedy"

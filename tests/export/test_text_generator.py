@@ -129,6 +129,7 @@ def test_scores_are_those_of_the_continuations(generators, language_model, token
         assert score == pytest.approx(log_prob / float(length_penalty(len(tokens), 0.6)), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_samples_are_those_of_the_seed_drawn_from_one_full_pass_each(
     generators, language_model, tokenizer
 ):

@@ -94,6 +94,7 @@ def test_a_state_of_another_model_is_refused(tmp_path):
         TrainingCheckpoint(tmp_path).restore(make(d_model=4))
 
 
+@pytest.mark.slow
 def test_the_states_of_another_run_are_not_touched(tmp_path):
     fit(make(), 2, [TrainingCheckpoint(tmp_path), EpochWeights(tmp_path)])
     files = sorted(tmp_path.iterdir())

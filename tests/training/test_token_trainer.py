@@ -49,8 +49,15 @@ class PlainCrossentropy(MaskedCrossentropy):
     """Has another type, so that Keras's own step is taken."""
 
 
-@pytest.mark.parametrize("tied", ["all", "none"])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "tied, weighted",
+    [
+        ("all", True),
+        ("none", False),
+        pytest.param("all", False, marks=pytest.mark.slow),
+        pytest.param("none", True, marks=pytest.mark.slow),
+    ],
+)
 def test_own_step_and_that_of_keras_train_the_same_weights(tied, weighted):
     weight = np.linspace(0, 2, 6, dtype="float32") if weighted else None
     own, own_logs = trained(sample_weight=weight, model=make(tied_embeddings=tied))
@@ -180,9 +187,8 @@ def test_r_drop_brings_two_predictions_with_dropout_nearer():
     assert divergence(r_drop=5.0) < 0.5 * divergence()
 
 
-@pytest.mark.parametrize(
-    "policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_label_ids_above_2048_are_learnt_in_lower_precision(policy):
     size = 3000
     keras.utils.set_random_seed(1)
@@ -354,8 +360,15 @@ def test_labels_of_another_length_are_refused(eager):
             model.train_on_batch((ids, ids), ids[:, :4])
 
 
-@pytest.mark.parametrize("eagerly", [True, False])
-@pytest.mark.parametrize("negative", [-1, -100])
+@pytest.mark.parametrize(
+    "negative, eagerly",
+    [
+        (-1, True),
+        (-100, False),
+        pytest.param(-1, False, marks=pytest.mark.slow),
+        pytest.param(-100, True, marks=pytest.mark.slow),
+    ],
+)
 def test_negative_labels_stop_a_step_and_change_no_weight(negative, eagerly):
     inputs, labels = batch()
     labels[1, 0] = negative
