@@ -130,6 +130,17 @@ def test_masked_keys_weigh_nothing_and_all_the_same_where_all_are_masked(random,
     np.testing.assert_allclose(found, softmax(scores), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("queries", [1, None])
+def test_a_mask_is_no_sum_with_the_scores_which_a_slow_kernel_would_compute(queries):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("tf.function needs the TensorFlow backend")
+    query, key = tf.TensorSpec((2, 4, queries, 8)), tf.TensorSpec((2, 4, None, 8))
+    mask = tf.TensorSpec((1, None, None), tf.bool)
+    graph = tf.function(attention_weights).get_concrete_function(query, key, mask).graph
+    (product,) = (op for op in graph.get_operations() if "MatMul" in op.type)
+    assert [op.type for op in product.outputs[0].consumers()] == ["Sub"]
+
+
 @pytest.mark.parametrize("queries", [1, 2])
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("bfloat16", 0.05)])
 def test_products_of_one_query_are_those_of_many(queries, dtype, tolerance):
