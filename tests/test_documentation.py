@@ -120,6 +120,7 @@ def test_the_code_of_the_translation_page_runs(run_code, monkeypatch):
     assert printed.endswith("True\n")  # served, the translation is the same
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_of_pictures_runs(run_code, trained, tokenizer, tmp_path):
     pytest.importorskip("matplotlib", reason="needs the extra [plots]")
     num_blocks, printed = run_code("docs/visualization.md", model=trained, tokenizer=tokenizer)

@@ -74,6 +74,7 @@ def test_memory_is_that_of_a_process_of_its_own(load):
     assert 0 < row["forward"] < row["training"]
 
 
+@pytest.mark.slow
 def test_a_task_that_a_layer_can_see_is_learnt_before_its_steps_are_over(load):
     accuracy, took = load("distance").train("convolution", 2, 300, learning_rate=3e-3)
     assert accuracy >= 0.95 and took < 300
@@ -96,6 +97,7 @@ def test_a_distance_counts_if_any_rate_learns_it_and_all_before_it_are_learnt(lo
     assert [rate for d, rate in seen if d == 8] == [first]  # no need of another
 
 
+@pytest.mark.slow
 def test_figures_are_written_and_drawn(load, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib", reason="needs the extra [plots]")
     cost = {"forward": 1.0, "training": 2.0, "forward_mib": 3.0, "training_mib": 4.0}

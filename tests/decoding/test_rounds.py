@@ -253,6 +253,7 @@ def test_a_sentence_whose_logits_are_no_numbers_is_left_at_once():
     assert_same([field[::2] for field in result], expected)
 
 
+@pytest.mark.slow
 def test_the_n_best_of_rounds_are_the_first_of_more():
     models = Diarist([2, 30, 5, -9, 16, 12], beam_size=4)
     expected = models.search(rounds=False)

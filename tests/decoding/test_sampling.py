@@ -87,6 +87,7 @@ def test_frequencies_over_positions_are_those_of_the_restricted_softmax(settings
             assert_distributed(counts, expected_distribution(logits, **settings))
 
 
+@pytest.mark.slow
 def test_frequencies_over_seeds_are_those_of_the_softmax():
     drawn = [int(sampler(seed=seed)(LOGITS[1:2], 3)[0]) for seed in range(400)]
     assert_distributed(np.bincount(drawn, minlength=6), expected_distribution(LOGITS[1]))

@@ -130,6 +130,7 @@ def test_a_form_unlike_that_of_the_paper_translates_alike(untrained, tokenizer, 
     assert ours == spell(tokenizer, [result.hypotheses[0] for result in results])
 
 
+@pytest.mark.slow
 def test_control_tokens_and_ids_beyond_the_tokenizer_are_never_chosen(
     untrained, tokenizer, sentences, tmp_path
 ):

@@ -153,6 +153,7 @@ def test_signatures_are_those_wanted(translator):
         names(["best"])
 
 
+@pytest.mark.slow
 def test_only_weights_and_tokenizer_are_saved(exported):
     """No optimizer, and no state that a request could change."""
     loaded = tf.saved_model.load(exported[1])

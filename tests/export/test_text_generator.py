@@ -119,6 +119,7 @@ def test_a_continuation_does_not_depend_on_its_batch(generators, search):
     assert generator.generate([]) == ([], [], [])
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_continuations(generators, language_model, tokenizer):
     prompts = ["a small", "the", "two big cats"]
     _, continuations, scores = generators("beam").generate(prompts)

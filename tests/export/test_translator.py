@@ -70,6 +70,7 @@ def test_text_beyond_the_source_limit_is_cut_off(translator):
     assert translator([long]) == translator([kept])
 
 
+@pytest.mark.slow
 def test_a_translation_ends_at_max_length(trained, tokenizer, sentences):
     short = Translator(trained, tokenizer, search="greedy", max_length=3)
     lengths = tokenizer.tokenize(short(sentences[0])).row_lengths().numpy()

@@ -75,6 +75,7 @@ def test_a_damaged_state_falls_back_to_the_one_before(tmp_path):
         TrainingCheckpoint(tmp_path).restore(make())
 
 
+@pytest.mark.slow
 def test_a_state_leaves_the_optimizer_as_it_is(tmp_path):
     model = make(dtype="mixed_float16")
     fit(model, 1, [])
@@ -107,6 +108,7 @@ def test_the_states_of_another_run_are_not_touched(tmp_path):
     assert sorted(tmp_path.iterdir()) == files
 
 
+@pytest.mark.slow
 def test_a_state_of_bfloat16_is_restored(tmp_path):
     weights = fit(make(dtype="bfloat16"), 1, [TrainingCheckpoint(tmp_path)])
     model = make(dtype="bfloat16")

@@ -36,6 +36,7 @@ def fit(model, callbacks, epochs=1, initial_epoch=0, **kwargs):
     )
 
 
+@pytest.mark.slow
 def test_steps_and_epochs_go_on_over_a_second_fit(tmp_path, events):
     model = make()
     fit(model, [TensorBoardMonitor(tmp_path, settings={"dropout": 0.1})])
@@ -59,12 +60,14 @@ def test_a_step_shows_its_own_loss_and_not_the_mean_of_the_epoch(tmp_path, event
     assert losses[0] != losses[1]
 
 
+@pytest.mark.slow
 def test_a_validation_has_the_names_of_training_beside_it(tmp_path, events):
     fit(make(), [TensorBoardMonitor(tmp_path)], validation_data=((IDS, IDS), IDS))
     assert {"epoch_loss", "epoch_learning_rate"} <= set(events(tmp_path / "train"))
     assert set(events(tmp_path / "validation")) == {"epoch_loss"}
 
 
+@pytest.mark.slow
 def test_a_curve_is_read_back_over_a_resumed_run(tmp_path):
     model = make()
     assert read_curve(tmp_path / "train", "step_learning_rate") is None
@@ -82,6 +85,7 @@ def test_a_profile_of_the_steps_asked_for_is_written(tmp_path):
     assert list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))
 
 
+@pytest.mark.slow
 def test_a_training_that_ends_before_its_profile_says_so(tmp_path):
     with pytest.warns(UserWarning, match="profile_steps begin at 9, but training ended after 2"):
         fit(make(), [TensorBoardMonitor(tmp_path, profile_steps=(9, 12))])

@@ -111,6 +111,7 @@ def test_loss_and_perplexity_are_those_of_the_logits(num_streams):
     assert perplexity == pytest.approx(float(Perplexity()(labels, logits)), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_logs_of_an_epoch_are_not_those_of_its_validation():
     model = make()
     model.compile(keras.optimizers.SGD(0.0), MaskedCrossentropy())
@@ -132,6 +133,7 @@ def test_a_step_is_traced_once():
     assert len(calls) == 1
 
 
+@pytest.mark.slow
 def test_a_batch_is_cut_into_streams_unless_xla_compiles_the_step(monkeypatch):
     monkeypatch.setattr(token_trainer, "default_streams", lambda: 3)
     for jit_compile, rows in ((False, 2), (True, 6)):
@@ -167,6 +169,7 @@ def test_the_gradient_of_the_whole_batch_is_clipped_as_keras_does(limit, parts):
     assert max(np.abs(a - b).max() for a, b in zip(own, free, strict=True)) > 1e-3
 
 
+@pytest.mark.slow
 def test_r_drop_without_dropout_is_the_plain_loss():
     plain, _ = trained()
     r_drop, _ = trained(r_drop=5.0)
@@ -221,6 +224,7 @@ def test_float16_skips_a_step_that_overflows_and_goes_on():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_the_compile_arguments_survive_a_saved_model(tmp_path):
     model = make()
     model.compile("sgd", MaskedCrossentropy(0.1), micro_batches=2, num_streams=3, r_drop=1.0)
