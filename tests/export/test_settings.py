@@ -122,12 +122,11 @@ def test_a_given_translation_is_scored_beyond_the_limit_of_a_search(trained, tok
 
 
 def test_min_length_counts_the_end_token(trained, tokenizer, sentences):
-    arguments = {"search": "greedy"}
-    free, _ = search(Translator(trained, tokenizer, **arguments), sentences[0])
+    free, _ = search(Translator(trained, tokenizer, search="greedy"), sentences[0])
     least = 9
     assert free.lengths.min() < least < free.lengths.max()
-    arguments["min_length"] = least
-    result, _ = search(Translator(trained, tokenizer, **arguments), sentences[0])
+    translator = Translator(trained, tokenizer, search="greedy", min_length=least)
+    result, _ = search(translator, sentences[0])
     assert result.lengths.min() == least
     for i, ids in enumerate(hypotheses(result)):
         assert END_ID not in ids[:-1]

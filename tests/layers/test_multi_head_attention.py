@@ -131,7 +131,7 @@ def test_masked_keys_weigh_nothing_and_all_the_same_where_all_are_masked(random,
 
 
 @pytest.mark.parametrize("queries", [1, None])
-def test_a_mask_is_no_sum_with_the_scores_which_a_slow_kernel_would_compute(queries):
+def test_a_mask_is_subtracted_since_a_sum_is_fused_into_a_slow_kernel(queries):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("tf.function needs the TensorFlow backend")
     query, key = tf.TensorSpec((2, 4, queries, 8)), tf.TensorSpec((2, 4, None, 8))

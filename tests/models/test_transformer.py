@@ -242,7 +242,12 @@ def test_rows_of_nothing_but_padding_stay_finite_and_apart(transformer, ids):
 
 
 @pytest.mark.parametrize(
-    "dropout, norm_first", [(0.1, True), pytest.param(0.0, False, marks=pytest.mark.slow)]
+    "dropout, norm_first",
+    [
+        (0.1, False),
+        pytest.param(0.0, False, marks=pytest.mark.slow),
+        pytest.param(0.1, True, marks=pytest.mark.slow),
+    ],
 )
 def test_a_target_token_changes_nothing_before_it(transformer, ids, dropout, norm_first):
     model = transformer(dropout=dropout, norm_first=norm_first)
