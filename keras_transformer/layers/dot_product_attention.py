@@ -91,6 +91,11 @@ def fused_attention(query, key, value, attention_mask=None):
         Tensor (B, H, T, d_k).
     """
     query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
-    mask = None if attention_mask is None else ops.expand_dims(attention_mask, 1)  # (B, 1, T, S)
+    mask = None
+    if attention_mask is not None:
+        lengths = query.shape[1], key.shape[1]
+        # cuDNN's kernel refuses a mask of one row for all queries.
+        mask = ops.broadcast_to(attention_mask, (attention_mask.shape[0], *lengths))  # (B, T, S)
+        mask = ops.expand_dims(mask, 1)  # (B, 1, T, S)
     output = ops.dot_product_attention(query, key, value, mask=mask)  # (B, T, H, d_k)
     return ops.transpose(output, (0, 2, 1, 3))

@@ -9,6 +9,7 @@ from keras_transformer.layers.dot_product_attention import (
     attention_weights,
     batched_product,
     dot_product_attention,
+    fused_attention,
 )
 
 LN3, LN4, ROOT2 = np.log(3.0), np.log(4.0), np.sqrt(2.0)
@@ -128,6 +129,24 @@ def test_masked_keys_weigh_nothing_and_all_the_same_where_all_are_masked(random,
     scores = np.where(seen, scores, np.where(seen.any(-1, keepdims=True), -np.inf, 0.0))
     found = as_array(weights(query, key, mask))
     np.testing.assert_allclose(found, softmax(scores), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 5), (1, 3, 5), (1, 1, 5), (2, 3, 5)])
+def test_the_fused_kernel_gives_the_formula_and_sees_a_mask_of_every_query(
+    monkeypatch, random, shape
+):
+    query, key, value = random(2, 4, 3, 8), random(2, 4, 5, 8), random(2, 4, 5, 8)
+    mask = (np.arange(5) < np.arange(3, 3 + shape[0])[:, None])[:, None] & np.ones(shape, bool)
+    masks, of_keras = [], ops.dot_product_attention
+
+    def fused_kernel(*args, mask):
+        masks.append(mask)
+        return of_keras(*args, mask=mask)
+
+    monkeypatch.setattr(ops, "dot_product_attention", fused_kernel)
+    expected, _ = dot_product_attention(query, key, value, mask)
+    np.testing.assert_allclose(fused_attention(query, key, value, mask), expected, atol=1e-5)
+    assert [mask.shape for mask in masks] == [(shape[0], 1, 3, 5)]
 
 
 @pytest.mark.parametrize("queries", [1, None])
