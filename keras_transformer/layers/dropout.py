@@ -36,7 +36,9 @@ def random_bytes(shape, seed_generator):
     if keras.backend.backend() == "jax":
         import jax
 
-        return jax.random.bits(seed_generator.next(), shape, "uint8")
+        # `jax.random.bits` works out 32 bits for each byte.
+        key = ops.tile(seed_generator.next(), 2)  # (4,)
+        return jax.lax.rng_bit_generator(key, shape, "uint8")[1]
     if keras.backend.backend() != "tensorflow":
         return ops.cast(keras.random.randint(shape, 0, 256, seed=seed_generator), "uint8")
     import tensorflow as tf
