@@ -33,6 +33,7 @@ from keras_transformer import (
 from keras_transformer.data.forecast_windows import rolling_windows
 from keras_transformer.decoding.sampling import sampler
 from keras_transformer.models.language_model import split_prompts
+from keras_transformer.training.losses import smoothed_crossentropy
 
 assert keras.backend.backend() == "jax"
 keras.utils.set_random_seed(0)
@@ -86,6 +87,12 @@ for function in attended, gradient:
     fused, plain = function(x, False), function(x, True)
     np.testing.assert_allclose(fused, plain, atol=1e-5)
     assert np.isfinite(fused).all()
+
+logits, labels = rng.normal(size=(7, 11)).astype("float32"), rng.integers(0, 11, 7)
+gradients = jax.grad(lambda z: (smoothed_crossentropy(labels, z, 0.1) * np.arange(7)).sum())(logits)
+smoothed = 0.9 * np.eye(11)[labels] + 0.1 / 11
+expected = (jax.nn.softmax(logits) - smoothed) * np.arange(7)[:, None]
+np.testing.assert_allclose(gradients, expected, atol=1e-5)
 
 sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
 forecaster = Forecaster(history_length=12, horizon=3, patch_length=3, **sizes)

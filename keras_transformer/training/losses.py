@@ -28,7 +28,6 @@ def smoothed_crossentropy(labels, logits, label_smoothing=0.0):
     vocab_size = logits.shape[-1]
     shape = ops.shape(labels)
     labels = ops.reshape(ops.cast(labels, "int32"), (-1,))  # (N,)
-    places = ops.stack([ops.arange(ops.shape(labels)[0], dtype="int32"), labels], axis=1)
 
     @ops.custom_gradient
     def loss_and_gradient(z):
@@ -36,7 +35,7 @@ def smoothed_crossentropy(labels, logits, label_smoothing=0.0):
         # The largest probability is at least 1 / V, so its logarithm is exact.
         largest = ops.max(z, axis=-1), ops.max(probabilities, axis=-1)
         logsumexp = largest[0] - ops.log(largest[1])  # (N,)
-        label_logits = ops.squeeze(ops.take_along_axis(z, places[:, 1:], axis=1), 1)
+        label_logits = ops.squeeze(ops.take_along_axis(z, labels[:, None], axis=1), 1)
         loss = logsumexp - (1.0 - label_smoothing) * label_logits
         if label_smoothing:
             loss = loss - label_smoothing * ops.mean(z, axis=-1)
@@ -44,13 +43,31 @@ def smoothed_crossentropy(labels, logits, label_smoothing=0.0):
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream  # (N,)
             z_gradient = (probabilities - label_smoothing / vocab_size) * upstream[:, None]
-            at_labels = (label_smoothing - 1.0) * upstream
-            return ops.scatter_update(z_gradient, places, at_labels, reduction="add")
+            return add_at(z_gradient, labels, (label_smoothing - 1.0) * upstream)
 
         return loss, gradient
 
     flat = ops.reshape(ops.cast(logits, "float32"), (-1, vocab_size))  # (N, V)
     return ops.reshape(loss_and_gradient(flat), shape)
+
+
+def add_at(x, columns, numbers):
+    """Adds a number to each row of `x`, in the row's column.
+
+    Args:
+        x: tensor (N, V).
+        columns: integers (N,) in [0, V).
+        numbers: tensor (N,).
+
+    Returns:
+        Tensor (N, V).
+    """
+    if keras.backend.backend() == "jax":
+        # XLA makes this part of the pass that computes `x`, a scatter it would put behind it.
+        is_column = ops.arange(x.shape[1], dtype="int32") == columns[:, None]
+        return x + ops.where(is_column, numbers[:, None], 0.0)
+    places = ops.stack([ops.arange(ops.shape(columns)[0], dtype="int32"), columns], axis=1)
+    return ops.scatter_update(x, places, numbers, reduction="add")
 
 
 def token_weights(labels, sample_weight=None):
