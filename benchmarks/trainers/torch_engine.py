@@ -35,6 +35,8 @@ class Engine:
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
         return float(loss)
 
     def device_mib(self):
