@@ -15,11 +15,12 @@ PACKAGE = Path(keras_transformer.__file__).parent
 ALLOWED = {
     "presets": set(),
     "checks": set(),
+    "gather": set(),
     "data": {"checks"},
-    "layers": {"checks"},
-    "decoding": {"checks"},
+    "layers": {"checks", "gather"},
+    "decoding": {"checks", "gather"},
     "evaluation": {"checks"},
-    "models": {"checks", "data.special_tokens", "layers", "training"},
+    "models": {"checks", "gather", "data.special_tokens", "layers", "training"},
     "training": {"checks", "data.special_tokens", "layers"},
     "visualization": {"data.special_tokens", "layers"},
     "export": {
@@ -85,7 +86,6 @@ ORDER = {
         "constraints",
         "length_penalty",
         "coverage_penalty",
-        "gather",
         "top_k",
         "prefix",
         "rounds",

@@ -8,7 +8,11 @@ from keras import ops
 from keras_transformer.decoding.beam_search import best_hypotheses, gather_rows, is_done
 from keras_transformer.decoding.beam_state import BeamState, next_state, scores_of, start_state
 from keras_transformer.decoding.constraints import Rules
-from keras_transformer.decoding.continuations import best_continuations, continuations
+from keras_transformer.decoding.continuations import (
+    best_continuations,
+    continuations,
+    rows_of_beams,
+)
 from keras_transformer.decoding.search_arguments import (
     check_beam,
     check_max_length,
@@ -119,11 +123,11 @@ def beam_history(
         flat = ops.reshape(state.tokens, (-1,))
         logits, cache = step_fn(flat, state.cache, state.position)  # (K, V)
         offered = continuations(state, logits, rules)  # (1, K, k)
-        log_probs, rows, tokens = best_continuations(state, *offered)
-        cache = (reorder_cache or gather_rows)(cache, rows)
+        log_probs, origins, tokens = best_continuations(state, *offered)
+        cache = (reorder_cache or gather_rows)(cache, rows_of_beams(origins))
         bonus = None if bonus_fn is None else bonus_fn(cache)
-        after = next_state(state, log_probs, rows, tokens, end_id, bonus)._replace(cache=cache)
-        tree.grow(state, offered, rows, after)
+        after = next_state(state, log_probs, origins, tokens, end_id, bonus)._replace(cache=cache)
+        tree.grow(state, offered, origins, after)
         state = after
     return tree.finish(best_hypotheses(state, num_hypotheses))
 
@@ -135,7 +139,7 @@ class _Tree:
         self.nodes = [Hypothesis(-1, start_id, 0, 0.0, 0.0, UNFINISHED)]
         self.places = [0] + [None] * (beam_size - 1)  # None at a place that holds no hypothesis
 
-    def grow(self, before: BeamState, offered, rows, after: BeamState) -> None:
+    def grow(self, before: BeamState, offered, origins, after: BeamState) -> None:
         """Adds what was offered at a step, and moves the beam to what was chosen."""
         log_probs, tokens = (_numpy(x)[0] for x in offered)  # (K, k)
         scores, length = self._scores(before, log_probs), int(_numpy(after.position))
@@ -149,18 +153,18 @@ class _Tree:
                 children[place, int(tokens[place, i])] = len(self.nodes)
                 values = float(log_probs[place, i]), float(scores[place, i])
                 self.nodes.append(Hypothesis(parent, int(tokens[place, i]), length, *values, DEAD))
-        self._move(_numpy(rows), children, was_finished, after)
+        self._move(_numpy(origins)[0], children, was_finished, after)
 
-    def _move(self, rows, children, was_finished, after) -> None:
+    def _move(self, origins, children, was_finished, after) -> None:
         finished, chosen, scores = (
             _numpy(x)[0] for x in (after.finished, after.tokens, scores_of(after))
         )  # (K,)
         old, self.places = self.places, []
-        for place, row in enumerate(rows):
-            if was_finished[row]:
-                self.places.append(old[row])
+        for place, origin in enumerate(origins):
+            if was_finished[origin]:
+                self.places.append(old[origin])
                 continue
-            node = children.get((int(row), int(chosen[place])))
+            node = children.get((int(origin), int(chosen[place])))
             self.places.append(node)
             if node is not None:
                 fate = ENDED if finished[place] else UNFINISHED

@@ -15,6 +15,7 @@ from keras_transformer.decoding.continuations import (
     best_continuations,
     continuations,
     live_rows,
+    rows_of_beams,
 )
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
 from keras_transformer.decoding.rounds import (
@@ -32,6 +33,7 @@ from keras_transformer.decoding.search_arguments import (
     row_values,
 )
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
+from keras_transformer.gather import at_columns, rows_of
 
 
 def beam_search(
@@ -125,10 +127,10 @@ def beam_search(
 
     def extended(state, logits, rows=None):
         log_probs, tokens = continuations(state, logits, rules, rows)  # (B, K, k)
-        log_probs, rows, tokens = best_continuations(state, log_probs, tokens)
-        cache = reorder_cache(state.cache, rows)
+        log_probs, origins, tokens = best_continuations(state, log_probs, tokens)
+        cache = reorder_cache(state.cache, rows_of_beams(origins))
         bonus = None if bonus_fn is None else bonus_fn(cache)
-        state = next_state(state, log_probs, rows, tokens, end_id, bonus)
+        state = next_state(state, log_probs, origins, tokens, end_id, bonus)
         return state._replace(cache=cache, done=is_done(state, num_hypotheses))
 
     def done(state):
@@ -177,18 +179,10 @@ def ranks(state):
 
 def best_hypotheses(state, num_hypotheses) -> SearchResult:
     """The finished hypotheses of each sentence, best first."""
-    beam_size, max_length = state.ids.shape[1], ops.shape(state.ids)[2]
-    scores = scores_of(state)  # (B, K)
     _, best = ops.top_k(ranks(state), num_hypotheses)  # (B, N)
-    sentence = ops.expand_dims(ops.arange(ops.shape(best)[0], dtype="int32"), 1)  # (B, 1)
-    rows = ops.reshape(ops.cast(best, "int32") + sentence * beam_size, (-1,))  # (B * N,)
-    ids = ops.take(ops.reshape(state.ids, (-1, max_length)), rows, axis=0)  # (B * N, L)
-    lengths, scores, log_probs = (
-        ops.reshape(ops.take(ops.reshape(x, (-1,)), rows), (-1, num_hypotheses))
-        for x in (state.lengths, scores, state.log_probs)
-    )  # (B, N)
+    all_fields = state.ids, state.lengths, scores_of(state), state.log_probs
+    ids, lengths, scores, log_probs = (at_columns(x, best) for x in all_fields)  # (B, N, ...)
     exists = log_probs > IMPOSSIBLE / 2
-    ids = ops.reshape(ids, (-1, num_hypotheses, max_length))  # (B, N, L)
     return SearchResult(
         ids=ops.where(ops.expand_dims(exists, 2), ids, 0),
         lengths=ops.where(exists, lengths, 0),
@@ -199,4 +193,4 @@ def best_hypotheses(state, num_hypotheses) -> SearchResult:
 
 def gather_rows(cache, rows):
     """The default `reorder_cache`: row `rows[i]` of every tensor becomes row i."""
-    return keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), cache)
+    return keras.tree.map_structure(lambda x: rows_of(x, rows), cache)

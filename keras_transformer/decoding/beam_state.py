@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.gather import rows_of
 from keras_transformer.decoding.length_penalty import length_penalty as penalty_of
 from keras_transformer.decoding.rounds import take_sentences
 from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.gather import at_columns
 
 
 class BeamState(NamedTuple):
@@ -58,22 +58,13 @@ def start_state(start_ids, cache, *, limits, alpha, prefix, beam_size, room) -> 
     )
 
 
-def continued(state, rows):
-    """What the rows that go on were: finished, lengths, bonus (B, K) and ids (B, K, L)."""
-    shape = ops.shape(state.ids)
-    ids = rows_of(ops.reshape(state.ids, (-1, shape[2])), rows)  # (B * K, L)
-    old = (state.finished, state.lengths, state.bonus)
-    new = (ops.reshape(rows_of(ops.reshape(x, (-1,)), rows), (-1, x.shape[1])) for x in old)
-    return (*new, ops.reshape(ids, (-1, shape[1], shape[2])))
-
-
-def next_state(state, log_probs, rows, tokens, end_id, bonus=None) -> BeamState:
+def next_state(state, log_probs, origins, tokens, end_id, bonus=None) -> BeamState:
     """The state after one more token of each hypothesis, its cache aside.
 
     Args:
         state: `BeamState`.
         log_probs: float32 (B, K), of the hypotheses with their new tokens.
-        rows: int32 (B * K,), which hypothesis each continues.
+        origins: int32 (B, K), which hypothesis of its sentence each continues.
         tokens: int32 (B, K), the new ones.
         end_id: the token that ends a hypothesis.
         bonus: float32 (B, K), what a hypothesis that ends now adds to its score; None for nothing.
@@ -81,7 +72,8 @@ def next_state(state, log_probs, rows, tokens, end_id, bonus=None) -> BeamState:
     Returns:
         A `BeamState`.
     """
-    finished, lengths, old_bonus, ids = continued(state, rows)
+    old = state.finished, state.lengths, state.bonus, state.ids
+    finished, lengths, old_bonus, ids = (at_columns(x, origins) for x in old)
     length = state.position + 1
     ends = ops.logical_and(tokens == end_id, log_probs > IMPOSSIBLE / 2)
     ends = ops.logical_or(ends, ops.expand_dims(length >= state.limits, 1))  # (B, K)

@@ -2,10 +2,10 @@
 
 from keras import ops
 
-from keras_transformer.decoding.gather import rows_of
 from keras_transformer.decoding.prefix import force_prefix
 from keras_transformer.decoding.search_result import IMPOSSIBLE
 from keras_transformer.decoding.top_k import allowed_top_k
+from keras_transformer.gather import at_columns, rows_of
 
 
 def live_rows(state):
@@ -44,7 +44,9 @@ def continuations(state, logits, rules, rows=None):
     log_probs = top_logits - log_sum  # (R, k)
     log_probs = ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE)
     if rows is not None:
-        log_probs, tokens = (in_place_of(x, rows, state) for x in (log_probs, tokens))
+        places = ops.cumsum(ops.cast(ops.reshape(state.live, (-1,)), "int32")) - 1  # (B * K,)
+        places = ops.maximum(places, 0)  # of those before the first live one
+        log_probs, tokens = rows_of(log_probs, places), rows_of(tokens, places)  # (B * K, k)
     log_probs, tokens = (ops.reshape(x, (-1, beam_size, k)) for x in (log_probs, tokens))
     live = ops.expand_dims(state.live, 2)  # (B, K, 1)
     cost = ops.where(ops.expand_dims(state.finished, 2), 0.0, IMPOSSIBLE)
@@ -52,18 +54,12 @@ def continuations(state, logits, rules, rows=None):
     return ops.maximum(log_probs, IMPOSSIBLE), ops.where(live, tokens, 0)
 
 
-def in_place_of(x, rows, state):
-    """`x` (R, k) in its rows of a tensor (B * K, k), and 0 in the others."""
-    size = ops.shape(state.tokens)[0] * state.tokens.shape[1]  # B * K
-    zeros = ops.zeros((size, x.shape[1]), x.dtype)
-    return ops.scatter_update(zeros, ops.expand_dims(rows, 1), x)
-
-
 def best_continuations(state, log_probs, tokens):
     """Chooses K of the K * k continuations; a finished hypothesis stays, once.
 
     Returns:
-        Log-probabilities (B, K), the row each continues (B * K,), and tokens (B, K).
+        Log-probabilities, the hypotheses of their sentence that they continue, and tokens: each
+        (B, K).
     """
     beam_size, k = log_probs.shape[1:]
     finished = ops.expand_dims(state.finished, 2)  # (B, K, 1)
@@ -71,8 +67,12 @@ def best_continuations(state, log_probs, tokens):
     rank = ops.where(finished, ops.where(stays, -IMPOSSIBLE, 4 * IMPOSSIBLE), log_probs)
     _, chosen = ops.top_k(ops.reshape(rank, (-1, beam_size * k)), beam_size)  # (B, K)
     chosen = ops.cast(chosen, "int32")
-    sentence = ops.expand_dims(ops.arange(ops.shape(chosen)[0], dtype="int32"), 1)  # (B, 1)
-    flat = chosen + sentence * (beam_size * k)  # (B, K)
-    log_probs, tokens = (rows_of(ops.reshape(x, (-1,)), flat) for x in (log_probs, tokens))
-    rows = ops.reshape(chosen // k + sentence * beam_size, (-1,))  # (B * K,)
-    return log_probs, rows, tokens
+    flat = (ops.reshape(x, (-1, beam_size * k)) for x in (log_probs, tokens))  # (B, K * k)
+    log_probs, tokens = (at_columns(x, chosen) for x in flat)  # (B, K)
+    return log_probs, chosen // k, tokens
+
+
+def rows_of_beams(origins):
+    """Hypotheses of their sentences, (B, K), as rows among all hypotheses: int32 (B * K,)."""
+    first = ops.arange(ops.shape(origins)[0], dtype="int32") * origins.shape[1]  # (B,)
+    return ops.reshape(origins + ops.expand_dims(first, 1), (-1,))

@@ -3,6 +3,7 @@
 from keras import ops
 
 from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
+from keras_transformer.gather import rows_of
 
 # The first round has room for this many tokens; later ones for a quarter of what there is. A beam
 # attends to the empty room of all its hypotheses, so that less of it is faster.
@@ -90,7 +91,7 @@ def of_any_size(state):
 def take_sentences(state, rows, fields=None):
     """A state, its cache aside, of the sentences at `rows` only; `fields` of it, or all."""
     fields = fields or [field for field in state._fields if field not in ("position", "cache")]
-    return state._replace(**{f: ops.take(getattr(state, f), rows, axis=0) for f in fields})
+    return state._replace(**{f: rows_of(getattr(state, f), rows) for f in fields})
 
 
 def no_room(start_ids):

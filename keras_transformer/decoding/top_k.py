@@ -4,8 +4,8 @@ import functools
 
 from keras import ops
 
-from keras_transformer.decoding.gather import at_columns, rows_of
 from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.gather import at_columns
 
 # The operations that groups need, in columns that could be searched instead; and how many columns
 # are copied in the time that one is searched in.
@@ -38,16 +38,12 @@ def top_k(logits, k: int):
     grouped = ops.reshape(grouped, (-1, groups, width))  # (R, G, W)
     _, best = ops.top_k(ops.max(grouped, axis=-1), k)  # (R, k)
     best = ops.cast(best, "int32")
-    rows = ops.expand_dims(ops.arange(ops.shape(best)[0], dtype="int32"), 1)  # (R, 1)
-    flat = ops.reshape(best + rows * groups, (-1,))  # (R * k,)
-    candidates = rows_of(ops.reshape(grouped, (-1, width)), flat)  # (R * k, W)
-    candidates = ops.reshape(candidates, (-1, k * width))  # (R, k * W)
+    candidates = ops.reshape(at_columns(grouped, best), (-1, k * width))  # (R, k * W)
     if rest:
         candidates = ops.concatenate([candidates, logits[:, size - rest :]], axis=1)
     values, places = top_k(candidates, k)  # (R, k)
     in_groups = ops.minimum(places, k * width - 1) if rest else places
-    group = rows_of(ops.reshape(best, (-1,)), in_groups // width + rows * k)  # (R, k)
-    columns = group * width + in_groups % width
+    columns = at_columns(best, in_groups // width) * width + in_groups % width
     if rest:
         columns = ops.where(places < k * width, columns, places + (size - rest - k * width))
     return values, columns

@@ -79,10 +79,10 @@ def write_cache(cache, key, value, position):
     Returns:
         A cache like the old one.
     """
-    pairs = zip(cache[:2], (key, value), strict=True)
+    pairs = list(zip(cache[:2], (key, value), strict=True))
     if len(cache) == 3 and keras.backend.backend() == "tensorflow":
         rows = cache[2] + position // key.shape[2]  # (B * H,)
-        return (*(_write_in_place(old, new, rows) for old, new in pairs), cache[2])
+        return (*_write_in_place(pairs, rows), cache[2])
     return (*(_write(old, new, position) for old, new in pairs), *cache[2:])
 
 
@@ -94,9 +94,10 @@ def _write(old, new, position):
     return ops.where(here, ops.take(new, ops.clip(offset, 0, length - 1), axis=2), old)
 
 
-def _write_in_place(old, new, rows):
+def _write_in_place(pairs, rows):
     import tensorflow as tf
 
-    width = new.shape[2] * new.shape[3]  # T * D/H
-    flat, new = tf.reshape(old, [-1, width]), tf.reshape(new, [-1, width])
-    return tf.reshape(tf.raw_ops.InplaceUpdate(x=flat, i=rows, v=new), tf.shape(old))
+    shape, (_, _, length, head_dim) = tf.shape(pairs[0][0]), pairs[0][1].shape
+    for old, new in pairs:
+        flat, new = (tf.reshape(x, [-1, length * head_dim]) for x in (old, new))
+        yield tf.reshape(tf.raw_ops.InplaceUpdate(x=flat, i=rows, v=new), shape)

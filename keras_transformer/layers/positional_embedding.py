@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.checks import check_positive_int, check_rate
+from keras_transformer.gather import rows_of
 from keras_transformer.layers.dropout import Dropout
 
 
@@ -94,19 +95,19 @@ class PositionalEmbedding(keras.layers.Layer):
     def call(self, ids, position=0, positions=None, training=None):
         # `fit` under a MirroredStrategy traces the model with a mean of ids, which is a float.
         ids = ops.cast(ids, "int32")
-        embedded = ops.take(self.embeddings, ids, axis=0)  # (B, T, D)
+        embedded = rows_of(self.embeddings, ids)  # (B, T, D)
         embedded = ops.cast(embedded, "float32") * self.d_model**0.5
         if self.sinusoids and positions is None:
             embedded = embedded + self.positions(ops.shape(ids)[1], position)  # (B, T, D)
         elif self.sinusoids:
-            embedded = embedded + ops.take(self._table(ops.shape(ids)[1]), positions, axis=0)
+            embedded = embedded + rows_of(self._table(ops.shape(ids)[1]), positions)
         return self.dropout_layer(ops.cast(embedded, self.compute_dtype), training=training)
 
     def positions(self, length, position=0):
         """Rows `position` to `position + length` of the sinusoids: (length, D), float32."""
         if isinstance(length, int) and isinstance(position, int):
             return ops.convert_to_tensor(self._table(position + length)[position:][:length])
-        return ops.take(self.table, ops.arange(length) + position, axis=0)
+        return rows_of(self.table, ops.arange(length) + position)
 
     def check_positions(self, first, number):
         """Refuses a search of `number` tokens after `first` others that would leave the table."""

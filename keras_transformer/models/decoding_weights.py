@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.gather import rows_of
 from keras_transformer.layers.linear import (
     BLOCK_WIDTH,
     column_blocks,
@@ -86,7 +87,7 @@ def in_blocks(weights, head_dim):
 def rows_of_step(x, rows=None):
     """The decoder's output (B, K, D) as (B * K, D), or of it the rows (R,) alone."""
     x = ops.reshape(x, (-1, x.shape[-1]))  # (B * K, D)
-    return x if rows is None else ops.take(x, rows, axis=0)  # (R, D)
+    return x if rows is None else rows_of(x, rows)  # (R, D)
 
 
 def logits_of_step(x, weights, vocab_size):

@@ -7,6 +7,7 @@ that reorders its beams moves rows of that table and no keys.
 
 from keras import ops
 
+from keras_transformer.gather import at_columns, rows_of
 from keras_transformer.layers.decoding_step import write_places
 
 
@@ -56,13 +57,10 @@ def reorder(cache, rows):
         The new cache.
     """
 
-    def gather(x):
-        beam_size, size = x.shape[1], ops.shape(x)[2]
-        x = ops.take(ops.reshape(x, (-1, size)), rows, axis=0)  # (B * K, M)
-        return ops.reshape(x, (-1, beam_size, size))
-
-    moved = {name: gather(cache[name]) for name in ("visible", "coverage") if name in cache}
-    return {**cache, **moved}
+    beam_size = cache["visible"].shape[1]
+    origins = ops.reshape(rows % beam_size, (-1, beam_size))  # (B, K), in the same sentence
+    tables = [name for name in ("visible", "coverage") if name in cache]  # (B, K, ...)
+    return {**cache, **{name: at_columns(cache[name], origins) for name in tables}}
 
 
 def widened(cache, beam_size):
@@ -120,18 +118,18 @@ def resize(cache, sentences, max_length):
     Returns:
         The new cache.
     """
-    visible = ops.take(cache["visible"], sentences, axis=0)  # (b, K, M)
+    visible = rows_of(cache["visible"], sentences)  # (b, K, M)
     kept = kept_keys(visible)  # (b, m)
     more = (max_length - cache["length"]) * visible.shape[1]
     visible = ops.take_along_axis(visible, ops.expand_dims(kept, 1), axis=2)  # (b, K, m)
     rows = key_rows(cache["layers"][0]["self"][0], sentences, kept)  # (b, H, m)
 
     def keep_keys(x):
-        x = ops.take(ops.reshape(x, (-1, x.shape[3])), rows, axis=0)  # (b, H, m, D/H)
+        x = rows_of(ops.reshape(x, (-1, x.shape[3])), rows)  # (b, H, m, D/H)
         return ops.pad(x, ((0, 0), (0, 0), (0, more), (0, 0)))
 
     def keep(x):
-        return ops.take(x, sentences, axis=0)
+        return rows_of(x, sentences)
 
     layers = [
         {

@@ -29,11 +29,15 @@ def at_columns(x, columns):
     """`x[r, columns[r]]` for each row r.
 
     Args:
-        x: tensor (R, N), N known.
-        columns: int32 (R, k), in [0, N).
+        x: tensor (R, N, ...).
+        columns: integers (R, k), in [0, N).
 
     Returns:
-        Tensor (R, k).
+        Tensor (R, k, ...).
     """
-    rows = ops.expand_dims(ops.arange(ops.shape(columns)[0], dtype="int32"), 1)  # (R, 1)
-    return rows_of(ops.reshape(x, (-1,)), columns + rows * x.shape[1])
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.gather(x, columns, axis=1, batch_dims=1)
+    rows = ops.expand_dims(ops.arange(ops.shape(x)[0], dtype="int32"), 1)  # (R, 1)
+    return rows_of(ops.reshape(x, (-1, *x.shape[2:])), columns + rows * ops.shape(x)[1])
