@@ -6,8 +6,9 @@ from keras_transformer.decoding.search_result import IMPOSSIBLE, SearchResult
 from keras_transformer.gather import rows_of
 
 # The first round has room for this many tokens; later ones for a quarter of what there is. A beam
-# attends to the empty room of all its hypotheses, so that less of it is faster.
-SHORTEST_ROUND, SHORTEST_ROUND_OF_BEAMS = 16, 8
+# attends to the empty room of all its hypotheses, so that less of it is faster; but few sentences
+# attend so quickly that another round costs more.
+SHORTEST_ROUND, SHORTEST_ROUND_OF_BEAMS, SHORTEST_ROUND_OF_ONE = 16, 8, 32
 # A round ends when half its sentences are done, or so many: they would be worth more steps than
 # another round costs.
 MOST_DONE = 16
@@ -43,7 +44,8 @@ def search_in_rounds(
     def search_round(results, state):
         state = kind(*state)
         (rows,) = ops.nonzero(ops.logical_not(is_done(state)))
-        size, room = ops.shape(rows)[0], next_room(state.position, max_length, shortest)
+        size = ops.shape(rows)[0]
+        room = next_room(state.position, max_length, shortest, size)
         state = resize(state, ops.cast(rows, "int32"), room)
 
         def keep_going(*state):
@@ -99,8 +101,13 @@ def no_room(start_ids):
     return ops.shape(start_ids)[0] * 0
 
 
-def next_room(position, max_length, shortest):
-    """Room for the tokens so far and a quarter more, at least `shortest`."""
+def next_room(position, max_length, shortest, size):
+    """Room for the tokens so far and a quarter more, at least `shortest`.
+
+    Where a round has few sentences, `size` of them, its room is at least their share of that of
+    one alone.
+    """
+    shortest = ops.maximum(shortest, SHORTEST_ROUND_OF_ONE // size)
     return ops.minimum(position + ops.maximum(shortest, position // 4), max_length)
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_transformer import beam_search, greedy_search
 from keras_transformer.decoding.constraints import no_repeat_ngram
-from keras_transformer.decoding.rounds import MOST_DONE, next_room, no_room
+from keras_transformer.decoding.rounds import MOST_DONE, SHORTEST_ROUND_OF_ONE, next_room, no_room
 from keras_transformer.decoding.sampling import sampler
 from tests.decoding.conftest import END, START, assert_same, hypotheses_of, penalty
 
@@ -277,12 +277,14 @@ def test_a_sentence_alone_stops_when_it_is_done():
     assert len(models.rows) == int(result.lengths[0, 0]) < 40
 
 
+@pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("shortest", [1, 8, 16])
-def test_room_always_grows_until_it_is_all(shortest):
+def test_room_always_grows_until_it_is_all(shortest, size):
+    longest = max(shortest, SHORTEST_ROUND_OF_ONE // size)
     for limit in (1, 5, 16, 100, 1000):
         position = 0
         while position < limit:
-            room = int(next_room(position, limit, shortest))
+            room = int(next_room(position, limit, shortest, size))
             assert position < room <= limit
-            assert room <= max(1.25 * position + 1, position + shortest)
+            assert room <= max(1.25 * position + 1, position + longest)
             position = room
