@@ -8,21 +8,22 @@ import keras
 from keras import ops
 
 
-def rows_of(x, rows):
-    """`x[rows]`.
+def rows_of(x, rows, axis=0):
+    """`x[rows]`, or with `axis=1` `x[:, rows]`.
 
     Args:
-        x: tensor (N, ...).
+        x: tensor (N, ...) or (M, N, ...).
         rows: integers of any shape, in [0, N).
+        axis: that of N, 0 or 1.
 
     Returns:
-        Tensor of the shape of `rows` and that of a row.
+        Tensor like `x`, with the shape of `rows` in place of N.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.gather(x, rows)
-    return ops.take(x, rows, axis=0)
+        return tf.gather(x, rows, axis=axis)
+    return ops.take(x, rows, axis=axis)
 
 
 def at_columns(x, columns):

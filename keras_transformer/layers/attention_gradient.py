@@ -22,8 +22,9 @@ def attention_in_training(query, key, value, attention_mask=None, is_causal=Fals
         query: tensor (B, H, T, d_k).
         key: tensor (B, H, S, d_k).
         value: tensor (B, H, S, d_v).
-        attention_mask: boolean, broadcastable to (B, T, S), True = may attend.
-        is_causal: whether T is S and the mask, (1, T, T) or (B, T, T), hides keys after a query.
+        attention_mask: boolean, broadcastable to (B, H, T, S), True = may attend.
+        is_causal: whether T is S and the mask, (1, 1, T, T) or (B, 1, T, T), hides keys after a
+            query.
 
     Returns:
         Tensor (B, H, T, d_v). For a query that may attend to no key, the mean of some values.
@@ -37,8 +38,8 @@ def attention_in_training(query, key, value, attention_mask=None, is_causal=Fals
         cut = length // 2
         early = (rows(x, 0, cut) for x in (query, key, value))
         heads = [
-            attend(*early, attention_mask[:, :cut, :cut]),  # (B, H, T/2, d_v)
-            attend(rows(query, cut, length), key, value, attention_mask[:, cut:]),
+            attend(*early, attention_mask[:, :, :cut, :cut]),  # (B, H, T/2, d_v)
+            attend(rows(query, cut, length), key, value, attention_mask[:, :, cut:]),
         ]
         return ops.concatenate(heads, axis=2)
 

@@ -1,7 +1,9 @@
 """Attention's data movement for a few queries at a time, as in a search.
 
 The arithmetic of a step is small, so what surrounds it counts: a transpose of a tiny tensor costs
-TensorFlow more than its product, and a copy of the cache more than reading it.
+TensorFlow more than its product, and a copy of the cache more than reading it. The first axis is
+that of the heads, which a product with the columns of each head gives, and which are put together
+without a copy of their own.
 """
 
 import keras
@@ -17,10 +19,10 @@ def split_heads_of_step(x, parts, num_heads):
         num_heads: H.
 
     Returns:
-        A list of `parts` tensors (B, H, T, D/H).
+        A list of `parts` tensors (H, B, T, D/H).
     """
     heads = ops.split(x, parts * num_heads, axis=-1)  # parts * H of (B, T, D/H)
-    return [ops.stack(heads[i * num_heads : (i + 1) * num_heads], axis=1) for i in range(parts)]
+    return [ops.stack(heads[i * num_heads : (i + 1) * num_heads]) for i in range(parts)]
 
 
 def heads_of_blocks(x, blocks, bias, num_heads):
@@ -33,19 +35,18 @@ def heads_of_blocks(x, blocks, bias, num_heads):
         num_heads: H.
 
     Returns:
-        A list of `parts` tensors (B, H, T, D/H).
+        A list of `parts` tensors (H, B, T, D/H).
     """
     count, depth, width = blocks.shape
     y = ops.matmul(ops.reshape(x, (1, -1, depth)), blocks)  # (parts * H, B * T, D/H)
     y = y + ops.reshape(bias, (count, 1, width))
-    heads = ops.unstack(ops.reshape(y, (count, -1, x.shape[1], width)))  # each (B, T, D/H)
-    starts = range(0, len(heads), num_heads)
-    return [ops.stack(heads[i : i + num_heads], axis=1) for i in starts]
+    parts = ops.split(y, count // num_heads)  # each (H, B * T, D/H)
+    return [ops.reshape(part, (num_heads, -1, x.shape[1], width)) for part in parts]
 
 
 def merge_heads_of_step(x):
-    """(B, H, T, D/H) to (B, T, D), by concatenation instead of a transpose."""
-    return ops.concatenate(ops.unstack(x, axis=1), axis=-1)
+    """(H, B, T, D/H) to (B, T, D), by concatenation instead of a transpose."""
+    return ops.concatenate(ops.unstack(x), axis=-1)
 
 
 def write_places(cache, step):
@@ -54,13 +55,13 @@ def write_places(cache, step):
     Worked out here, once, the places need not be in every step and every layer.
 
     Args:
-        cache: a pair of tensors (B, H, L, D/H), L a multiple of `step`.
+        cache: a pair of tensors (H, B, L, D/H), L a multiple of `step`.
         step: integer, T, the number of positions of every write; each begins at a multiple of it.
 
     Returns:
-        int32 (B * H,), in steps.
+        int32 (H * B,), in steps.
     """
-    heads = ops.shape(cache[0])[0] * cache[0].shape[1]  # B * H
+    heads = cache[0].shape[0] * ops.shape(cache[0])[1]  # H * B
     return ops.arange(heads, dtype="int32") * (ops.shape(cache[0])[2] // step)
 
 
@@ -71,9 +72,9 @@ def write_cache(cache, key, value, position):
     which at a search's sizes is many times faster than a copy, and it must not be used again.
 
     Args:
-        cache: a pair of tensors (B, H, L, D/H); owned, if `write_places` of them is the third.
-        key: tensor (B, H, T, D/H).
-        value: tensor (B, H, T, D/H).
+        cache: a pair of tensors (H, B, L, D/H); owned, if `write_places` of them is the third.
+        key: tensor (H, B, T, D/H).
+        value: tensor (H, B, T, D/H).
         position: integer scalar, at most L - T.
 
     Returns:
@@ -81,7 +82,7 @@ def write_cache(cache, key, value, position):
     """
     pairs = list(zip(cache[:2], (key, value), strict=True))
     if len(cache) == 3 and keras.backend.backend() == "tensorflow":
-        rows = cache[2] + position // key.shape[2]  # (B * H,)
+        rows = cache[2] + position // key.shape[2]  # (H * B,)
         return (*_write_in_place(pairs, rows), cache[2])
     return (*(_write(old, new, position) for old, new in pairs), *cache[2:])
 

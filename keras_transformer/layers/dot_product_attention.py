@@ -1,4 +1,7 @@
-"""Scaled dot-product attention."""
+"""Scaled dot-product attention.
+
+Where all tensors have their heads first, (H, B, T, d_k), so have the results.
+"""
 
 import keras
 from keras import ops
@@ -14,7 +17,7 @@ def attention_weights(query, key, attention_mask=None):
     Args:
         query: tensor (B, H, T, d_k).
         key: tensor (B, H, S, d_k).
-        attention_mask: boolean, broadcastable to (B, T, S), True = may attend.
+        attention_mask: boolean, broadcastable to (B, H, T, S), True = may attend.
 
     Returns:
         Tensor (B, H, T, S), float32; each row sums to 1, also where every key is masked.
@@ -23,10 +26,9 @@ def attention_weights(query, key, attention_mask=None):
     scores = batched_product(query, key, transpose=True)  # (B, H, T, S)
     scores = ops.cast(scores, "float32")
     if attention_mask is not None:
-        mask = ops.expand_dims(attention_mask, 1)  # (B, 1, T, S)
         # `where(mask, scores, ...)` takes TensorFlow six times as long. A sum it would fuse with
-        # the product, by a kernel that takes 400 times as long where the mask is (1, T, S).
-        scores = scores - ops.where(mask, 0.0, MASKED_DEDUCTION)
+        # the product, by a kernel that takes 400 times as long where the mask is (1, 1, T, S).
+        scores = scores - ops.where(attention_mask, 0.0, MASKED_DEDUCTION)
     if scores.shape[-1] == 1:  # a single key takes it all; Keras warns of a softmax over one
         return ops.ones_like(scores)
     return ops.softmax(scores, axis=-1)
@@ -39,7 +41,7 @@ def dot_product_attention(query, key, value, attention_mask=None, dropout=None):
         query: tensor (B, H, T, d_k).
         key: tensor (B, H, S, d_k).
         value: tensor (B, H, S, d_v).
-        attention_mask: boolean, broadcastable to (B, T, S), True = may attend.
+        attention_mask: boolean, broadcastable to (B, H, T, S), True = may attend.
         dropout: function applied to the weights before they meet the values; None for none.
 
     Returns:
@@ -85,7 +87,7 @@ def fused_attention(query, key, value, attention_mask=None):
         query: tensor (B, H, T, d_k).
         key: tensor (B, H, S, d_k).
         value: tensor (B, H, S, d_k).
-        attention_mask: boolean, broadcastable to (B, T, S), True = may attend.
+        attention_mask: boolean, broadcastable to (B, 1, T, S), True = may attend.
 
     Returns:
         Tensor (B, H, T, d_k).
@@ -93,9 +95,8 @@ def fused_attention(query, key, value, attention_mask=None):
     query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
     mask = None
     if attention_mask is not None:
-        lengths = query.shape[1], key.shape[1]
+        shape = attention_mask.shape[0], 1, query.shape[1], key.shape[1]
         # cuDNN's kernel refuses a mask of one row for all queries.
-        mask = ops.broadcast_to(attention_mask, (attention_mask.shape[0], *lengths))  # (B, T, S)
-        mask = ops.expand_dims(mask, 1)  # (B, 1, T, S)
+        mask = ops.broadcast_to(attention_mask, shape)  # (B, 1, T, S)
     output = ops.dot_product_attention(query, key, value, mask=mask)  # (B, T, H, d_k)
     return ops.transpose(output, (0, 2, 1, 3))

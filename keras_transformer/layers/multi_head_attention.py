@@ -124,6 +124,7 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
     ):
         self._check_width(*(x.shape for x in (query, value, key) if x is not None))
         is_step = cache is not None
+        heads_axis = 0 if is_step else 1  # below (B, H, ...) is (H, B, ...) in a step
         is_cross = value is not None or key is not None or (is_step and position is None)
         if self.rotary and is_cross:
             raise ValueError(
@@ -133,7 +134,7 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         if is_step and position is None:
             step_weights = step_weights or self.step_weights(is_cross=True)
             (query,), (key, value) = self._project_step(query, step_weights["query"]), cache
-            key = ops.transpose(key, (0, 1, 3, 2))  # (B, H, S, D/H)
+            key = ops.transpose(key, (0, 1, 3, 2))  # (H, B, S, D/H)
         elif is_step and not is_cross:
             step_weights = step_weights or self.step_weights()
             query, key, value = self._project_step(query, step_weights["projection"])
@@ -143,17 +144,17 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
             query, key, value = self._project_all(query, value, key)  # (B, H, T|S, D/H)
         start = 0 if position is None else position  # not `or`: it may be a symbolic tensor
         if self.rotary:
-            positions = ops.arange(ops.shape(query)[2]) + start if positions is None else positions
-            query, key = rotate(query, positions), rotate(key, positions)  # (B, H, T, D/H)
+            places = places_of(query, positions, start, heads_axis)
+            query, key = rotate(query, places), rotate(key, places)  # (B, H, T, D/H)
         if is_step and position is not None:
             cache = write_cache(cache, key, value, position)
-            key, value = cache[:2]  # (B, H, L, D/H)
-        if use_causal_mask:
-            lengths = ops.shape(query)[2], ops.shape(key)[2]
-            attention_mask = combine_masks(attention_mask, causal_mask(*lengths, start))
-        else:
-            attention_mask = combine_masks(attention_mask)
-        check_mask(attention_mask, query.shape[0], key.shape[2])
+            key, value = cache[:2]  # (H, B, L, D/H)
+        lengths = ops.shape(query)[2], ops.shape(key)[2]
+        causal = causal_mask(*lengths, start) if use_causal_mask else None
+        attention_mask = combine_masks(attention_mask, causal)
+        check_mask(attention_mask, query.shape[1 - heads_axis], key.shape[2])
+        if attention_mask is not None:
+            attention_mask = ops.expand_dims(attention_mask, heads_axis)  # (B, 1, T, S)
         # TensorFlow has no fused kernel, and Keras none that drops weights out.
         drops = bool(self.dropout and training)
         needs_weights = is_step or return_attention_scores or drops
@@ -173,12 +174,14 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         merge = merge_heads_of_step if is_step else merge_heads
         output_weights = step_weights and step_weights["output"]
         output = self.output_projection(merge(heads), step_weights=output_weights)  # (B, T, D)
-        extras = ([weights] if return_attention_scores else []) + ([cache] if cache else [])
+        extras = [cache] if is_step else []
+        if return_attention_scores:
+            extras = [ops.transpose(weights, (1, 0, 2, 3)) if is_step else weights, *extras]
         return (output, *extras) if extras else output
 
     def init_cache(self, batch_size, length):
-        """An empty cache for `length` keys: a pair of zero tensors (B, H, L, D/H)."""
-        shape = (batch_size, self.num_heads, length, self.head_dim)
+        """An empty cache for `length` keys: a pair of zero tensors (H, B, L, D/H)."""
+        shape = (self.num_heads, batch_size, length, self.head_dim)
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
     def compute_cache(self, value, step_weights=None):
@@ -187,11 +190,11 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         `step_weights` is that of a call with what this returns.
 
         Returns:
-            Keys (B, H, D/H, S), as a product with queries reads them, and values (B, H, S, D/H).
+            Keys (H, B, D/H, S), as a product with queries reads them, and values (H, B, S, D/H).
         """
         weights = step_weights["memory"] if step_weights else self._columns(1, 3)
         key, value = self._split(value, weights, 2)
-        return ops.transpose(key, (0, 1, 3, 2)), value
+        return ops.transpose(key, (1, 0, 3, 2)), ops.transpose(value, (1, 0, 2, 3))
 
     def step_weights(self, is_cross=False):
         """The kernels and the biases that a call multiplies with, in the compute dtype.
@@ -234,7 +237,7 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         return split_heads(without_spare_columns(x, parts * self.d_model), parts, self.num_heads)
 
     def _project_step(self, x, weights):
-        """All projections that the weights hold, of a few positions: each (B, H, T, D/H)."""
+        """All projections that the weights hold, of a few positions: each (H, B, T, D/H)."""
         kernel, bias = weights
         x = ops.cast(x, self.compute_dtype)
         if len(kernel.shape) == 3:
@@ -254,6 +257,14 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
             "dropout": self.dropout,
             "rotary": self.rotary,
         }
+
+
+def places_of(query, positions, start, heads_axis):
+    """The positions (T,) or (B, T), by default those from `start` on, as `rotate` takes them."""
+    if positions is None:
+        return ops.arange(ops.shape(query)[2]) + start
+    positions = ops.convert_to_tensor(positions)
+    return positions if len(positions.shape) == 1 else ops.expand_dims(positions, heads_axis)
 
 
 def split_heads(x, parts, num_heads):

@@ -15,7 +15,7 @@ def rotate(x, positions):
 
     Args:
         x: queries or keys, tensor (B, H, T, d), d even.
-        positions: integers (T,) or (B, T).
+        positions: integers (T,), or (B, 1, T).
 
     Returns:
         Tensor (B, H, T, d) in the dtype of `x`, worked out in float32.
@@ -28,8 +28,8 @@ def rotate(x, positions):
     shape, width = ops.shape(x), x.shape[-1]
     column = np.arange(width)
     frequencies = (10000.0 ** (-(column - column % 2) / width)).astype("float32")  # (d,)
-    positions = ops.expand_dims(ops.cast(positions, "float32"), -1)  # (T, 1) or (B, T, 1)
-    angles = ops.expand_dims(positions * frequencies, -3)  # (1, T, d) or (B, 1, T, d)
+    positions = ops.expand_dims(ops.cast(positions, "float32"), -1)  # (T, 1) or (B, 1, T, 1)
+    angles = positions * frequencies  # (T, d) or (B, 1, T, d)
     sines = ops.sin(angles) * np.where(column % 2 == 0, -1, 1).astype("float32")
     x_float = ops.cast(x, "float32")
     pairs = ops.reshape(x_float, (*shape[:-1], width // 2, 2))

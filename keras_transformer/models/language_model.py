@@ -185,7 +185,7 @@ class LanguageModel(TokenTrainer, Exportable, keras.Model):
         seen = ops.logical_and(is_last, padding_mask(context_ids, PAD_ID))  # (B, P)
 
         def with_room(x):
-            return ops.pad(x, ((0, 0), (0, 0), (0, room), (0, 0)))  # (B, H, P + L * K, D/H)
+            return ops.pad(x, ((0, 0), (0, 0), (0, room), (0, 0)))  # (H, B, P + L * K, D/H)
 
         visible = ops.tile(ops.expand_dims(seen, 1), (1, beam_size, 1))  # (B, K, P)
         unseen = ops.zeros((batch_size, beam_size, room), "bool")

@@ -77,7 +77,7 @@ def widened(cache, beam_size):
     visible = ops.pad(cache["visible"], ((0, 0), (0, 0), (0, missing)))  # (B, 1, M)
 
     def pad_keys(x):
-        return ops.pad(x, ((0, 0), (0, 0), (0, missing), (0, 0)))  # (B, H, M, D/H)
+        return ops.pad(x, ((0, 0), (0, 0), (0, missing), (0, 0)))  # (H, B, M, D/H)
 
     def repeat(x):
         return ops.tile(x, (1, beam_size, 1))
@@ -122,19 +122,19 @@ def resize(cache, sentences, max_length):
     kept = kept_keys(visible)  # (b, m)
     more = (max_length - cache["length"]) * visible.shape[1]
     visible = ops.take_along_axis(visible, ops.expand_dims(kept, 1), axis=2)  # (b, K, m)
-    rows = key_rows(cache["layers"][0]["self"][0], sentences, kept)  # (b, H, m)
+    rows = key_rows(cache["layers"][0]["self"][0], sentences, kept)  # (H, b, m)
+
+    def keep_sentences(x):
+        return rows_of(x, sentences, axis=1)  # (H, b, ...)
 
     def keep_keys(x):
-        x = rows_of(ops.reshape(x, (-1, x.shape[3])), rows)  # (b, H, m, D/H)
+        x = rows_of(ops.reshape(x, (-1, x.shape[3])), rows)  # (H, b, m, D/H)
         return ops.pad(x, ((0, 0), (0, 0), (0, more), (0, 0)))
-
-    def keep(x):
-        return rows_of(x, sentences)
 
     layers = [
         {
             "self": tuple(keep_keys(x) for x in layer["self"][:2]),
-            **{name: tuple(keep(x) for x in layer[name]) for name in layer if name == "cross"},
+            **{name: tuple(map(keep_sentences, layer[name])) for name in layer if name == "cross"},
         }
         for layer in cache["layers"]
     ]
@@ -142,7 +142,7 @@ def resize(cache, sentences, max_length):
     is_owned = len(cache["layers"][0]["self"]) == 3
     cache = {
         **cache,
-        **{name: keep(cache[name]) for name in kept_rows if name in cache},
+        **{name: rows_of(cache[name], sentences) for name in kept_rows if name in cache},
         "layers": layers,
         "visible": ops.pad(visible, ((0, 0), (0, 0), (0, more))),
         "used": ops.shape(kept)[1],
@@ -151,19 +151,19 @@ def resize(cache, sentences, max_length):
 
 
 def key_rows(keys, sentences, kept):
-    """Where the kept keys of these sentences are in `keys` (B, H, M, D/H) as (B * H * M, D/H).
+    """Where the kept keys of these sentences are in `keys` (H, B, M, D/H) as (H * B * M, D/H).
 
     Args:
-        keys: tensor (B, H, M, D/H).
+        keys: tensor (H, B, M, D/H).
         sentences: integers (b,).
         kept: int32 (b, m), from `kept_keys`.
 
     Returns:
-        int32 (b, H, m).
+        int32 (H, b, m).
     """
-    heads, size = keys.shape[1], ops.shape(keys)[2]
-    first = ops.expand_dims(sentences, 1) * heads + ops.arange(heads)  # (b, H)
-    return ops.expand_dims(first * size, 2) + ops.expand_dims(kept, 1)  # (b, H, m)
+    heads, batch_size, size = ops.shape(keys)[:3]
+    first = ops.expand_dims(ops.arange(heads) * batch_size, 1) + sentences  # (H, b)
+    return ops.expand_dims(first * size, 2) + kept  # (H, b, m)
 
 
 def kept_keys(visible):

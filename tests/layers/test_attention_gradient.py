@@ -40,8 +40,8 @@ def output_and_gradients(attention, query, key, value, upstream, *args):
 
 
 def causal(length, padded=None):
-    mask = np.tril(np.ones((1, length, length), bool))
-    return mask if padded is None else mask & padded[:, None, :length]
+    mask = np.tril(np.ones((1, 1, length, length), bool))
+    return mask if padded is None else mask & padded[:, None, None, :length]
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def causal(length, padded=None):
     [
         (3, None),
         (5, None),
-        (5, PADDED[:, None]),  # (B, 1, S)
-        (5, np.random.default_rng(1).random((3, 5, 5)) > 0.6),
-        (5, np.eye(5, dtype=bool)[None] & False),
+        (5, PADDED[:, None, None]),  # (B, 1, 1, S)
+        (5, np.random.default_rng(1).random((3, 1, 5, 5)) > 0.6),
+        (5, np.eye(5, dtype=bool)[None, None] & False),
     ],
 )
 def test_output_and_gradients_are_those_of_the_plain_formula(num_queries, mask):
@@ -82,7 +82,7 @@ def test_whole_and_halves_agree_with_the_plain_formula_on_either_side_of_many(
     function = attention_in_training
     if in_graph:  # of any length, as in `fit`
         shapes = [tf.TensorSpec((None, 2, None, x.shape[-1])) for x in arguments[:4]]
-        mask = tf.TensorSpec((1, None, None), "bool")
+        mask = tf.TensorSpec((1, 1, None, None), "bool")
 
         @tf.function(input_signature=[*shapes, mask], autograph=False)
         def graph(query, key, value, upstream, mask):

@@ -110,33 +110,33 @@ def test_layer_equals_loops_in_numpy(random, randomize, num_heads):
 @pytest.mark.parametrize("masked", [False, True])
 def test_pure_function_equals_the_formula(random, masked):
     query, key, value = random(2, 2, 3, 4), random(2, 2, 5, 4), random(2, 2, 5, 6)
-    mask = np.tril(np.ones((1, 3, 5), bool), k=2) if masked else None
+    mask = np.tril(np.ones((1, 1, 3, 5), bool), k=2) if masked else None
     scores = query @ key.swapaxes(2, 3) / 2  # sqrt(d_k) = 2
     scores = scores if mask is None else np.where(mask, scores, -np.inf)
     output, _ = dot_product_attention(query, key, value, mask)
     np.testing.assert_allclose(as_array(output), softmax(scores) @ value, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 5), (1, 3, 5), (2, 3, 5)])
+@pytest.mark.parametrize("shape", [(2, 1, 1, 5), (1, 1, 3, 5), (2, 1, 3, 5)])
 def test_masked_keys_weigh_nothing_and_all_the_same_where_all_are_masked(random, shape):
     query, key, mask = 30 * random(2, 2, 3, 4), random(2, 2, 5, 4), random(*shape) > 0
-    mask[0, 0] = False
+    mask[0, :, 0] = False
     weights = attention_weights
     if keras.backend.backend() == "tensorflow":  # whose optimizer rewrites graphs
         weights = tf.function(attention_weights)
     scores = query @ key.swapaxes(2, 3) / 2  # sqrt(d_k) = 2
-    seen = np.broadcast_to(mask[:, None], scores.shape)
+    seen = np.broadcast_to(mask, scores.shape)
     scores = np.where(seen, scores, np.where(seen.any(-1, keepdims=True), -np.inf, 0.0))
     found = as_array(weights(query, key, mask))
     np.testing.assert_allclose(found, softmax(scores), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 5), (1, 3, 5), (1, 1, 5), (2, 3, 5)])
+@pytest.mark.parametrize("shape", [(2, 1, 1, 5), (1, 1, 3, 5), (1, 1, 1, 5), (2, 1, 3, 5)])
 def test_the_fused_kernel_gives_the_formula_and_sees_a_mask_of_every_query(
     monkeypatch, random, shape
 ):
     query, key, value = random(2, 4, 3, 8), random(2, 4, 5, 8), random(2, 4, 5, 8)
-    mask = (np.arange(5) < np.arange(3, 3 + shape[0])[:, None])[:, None] & np.ones(shape, bool)
+    mask = (np.arange(5) < np.arange(3, 3 + shape[0])[:, None, None, None]) & np.ones(shape, bool)
     masks, of_keras = [], ops.dot_product_attention
 
     def fused_kernel(*args, mask):
@@ -154,7 +154,7 @@ def test_a_mask_is_subtracted_since_a_sum_is_fused_into_a_slow_kernel(queries):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("tf.function needs the TensorFlow backend")
     query, key = tf.TensorSpec((2, 4, queries, 8)), tf.TensorSpec((2, 4, None, 8))
-    mask = tf.TensorSpec((1, None, None), tf.bool)
+    mask = tf.TensorSpec((1, 1, None, None), tf.bool)
     graph = tf.function(attention_weights).get_concrete_function(query, key, mask).graph
     (product,) = (op for op in graph.get_operations() if "MatMul" in op.type)
     assert [op.type for op in product.outputs[0].consumers()] == ["Sub"]
