@@ -134,7 +134,6 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         if is_step and position is None:
             step_weights = step_weights or self.step_weights(is_cross=True)
             (query,), (key, value) = self._project_step(query, step_weights["query"]), cache
-            key = ops.transpose(key, (0, 1, 3, 2))  # (H, B, S, D/H)
         elif is_step and not is_cross:
             step_weights = step_weights or self.step_weights()
             query, key, value = self._project_step(query, step_weights["projection"])
@@ -190,11 +189,11 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         `step_weights` is that of a call with what this returns.
 
         Returns:
-            Keys (H, B, D/H, S), as a product with queries reads them, and values (H, B, S, D/H).
+            Keys and values, each (H, B, S, D/H).
         """
         weights = step_weights["memory"] if step_weights else self._columns(1, 3)
         key, value = self._split(value, weights, 2)
-        return ops.transpose(key, (1, 0, 3, 2)), ops.transpose(value, (1, 0, 2, 3))
+        return ops.transpose(key, (1, 0, 2, 3)), ops.transpose(value, (1, 0, 2, 3))
 
     def step_weights(self, is_cross=False):
         """The kernels and the biases that a call multiplies with, in the compute dtype.

@@ -319,7 +319,7 @@ def test_cross_attention_from_a_computed_cache_equals_the_direct_one(attention, 
     layer, query, value = attention(), random(2, 3, 8), random(2, 5, 8)
     mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
     cache = layer.compute_cache(value)
-    assert [tuple(part.shape) for part in cache] == [(2, 2, 4, 5), (2, 2, 5, 4)]
+    assert [tuple(part.shape) for part in cache] == [(2, 2, 5, 4), (2, 2, 5, 4)]
     output, scores, returned = layer(
         query, attention_mask=mask, cache=cache, return_attention_scores=True
     )
