@@ -4,22 +4,24 @@ import keras
 from keras import ops
 
 from keras_transformer.checks import check_heads, check_rate
+from keras_transformer.layers.attention_cache import write_cache
 from keras_transformer.layers.attention_gradient import attention_in_training
-from keras_transformer.layers.decoding_step import (
-    heads_of_blocks,
-    merge_heads_of_step,
-    split_heads_of_step,
-    write_cache,
-)
 from keras_transformer.layers.dot_product_attention import (
     dot_product_attention,
     fused_attention,
 )
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.extras import WithExtras
+from keras_transformer.layers.heads import (
+    heads_of_blocks,
+    merge_heads,
+    merge_heads_of_step,
+    split_heads,
+    split_heads_of_step,
+)
 from keras_transformer.layers.linear import Linear, linear, without_spare_columns
 from keras_transformer.layers.masks import causal_mask, check_mask, combine_masks
-from keras_transformer.layers.rotary import rotate
+from keras_transformer.layers.rotary import places_of, rotate
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -65,8 +67,8 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         float32; with `cache` followed by the new cache.
 
     Raises:
-        ValueError: if `d_model` is not a multiple of `num_heads`, the rate outside [0, 1), or
-            `rotary` is asked of heads of odd width or of cross-attention.
+        ValueError: if `d_model` is not a multiple of `num_heads`, the rate outside [0, 1), `rotary`
+            asked of heads of odd width or of cross-attention, or a `cache` given besides keys.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -107,6 +109,18 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
                     f"received the shape {tuple(shape)}; project the input to that width first."
                 )
 
+    def _check_call(self, value, key, cache, is_cross):
+        if cache is not None and (value is not None or key is not None):
+            raise ValueError(
+                "MultiHeadAttention takes keys and values from cache or from value and key, but "
+                "received both; call it with the query and the cache alone."
+            )
+        if self.rotary and is_cross:
+            raise ValueError(
+                "rotary attention is self-attention: call it without value and key, and with the "
+                "position of a cache; for another use leave out rotary."
+            )
+
     def call(
         self,
         query,
@@ -124,23 +138,13 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
     ):
         self._check_width(*(x.shape for x in (query, value, key) if x is not None))
         is_step = cache is not None
-        heads_axis = 0 if is_step else 1  # below (B, H, ...) is (H, B, ...) in a step
         is_cross = value is not None or key is not None or (is_step and position is None)
-        if self.rotary and is_cross:
-            raise ValueError(
-                "rotary attention is self-attention: call it without value and key, and with the "
-                "position of a cache; for another use leave out rotary."
-            )
-        if is_step and position is None:
-            step_weights = step_weights or self.step_weights(is_cross=True)
-            (query,), (key, value) = self._project_step(query, step_weights["query"]), cache
-        elif is_step and not is_cross:
-            step_weights = step_weights or self.step_weights()
-            query, key, value = self._project_step(query, step_weights["projection"])
-        elif step_weights and not is_cross:
-            query, key, value = self._split(query, step_weights["projection"], 3)  # (B, H, T, D/H)
+        self._check_call(value, key, cache, is_cross)
+        heads_axis = 0 if is_step else 1  # below (B, H, ...) is (H, B, ...) in a step
+        if is_step:
+            query, key, value = self._project_step(query, cache, position, step_weights)
         else:
-            query, key, value = self._project_all(query, value, key)  # (B, H, T|S, D/H)
+            query, key, value = self._project(query, value, key, step_weights)  # (B, H, T|S, D/H)
         start = 0 if position is None else position  # not `or`: it may be a symbolic tensor
         if self.rotary:
             places = places_of(query, positions, start, heads_axis)
@@ -154,22 +158,13 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         check_mask(attention_mask, query.shape[1 - heads_axis], key.shape[2])
         if attention_mask is not None:
             attention_mask = ops.expand_dims(attention_mask, heads_axis)  # (B, 1, T, S)
-        # TensorFlow has no fused kernel, and Keras none that drops weights out.
-        drops = bool(self.dropout and training)
-        needs_weights = is_step or return_attention_scores or drops
-        if keras.backend.backend() == "jax" and not needs_weights:
-            heads = fused_attention(query, key, value, attention_mask)  # (B, H, T, D/H)
-        elif training and not needs_weights:
-            is_causal = use_causal_mask and not is_cross
-            heads = attention_in_training(query, key, value, attention_mask, is_causal)
-        else:
-            heads, weights = dot_product_attention(
-                query,
-                key,
-                value,
-                attention_mask,
-                dropout=lambda weights: self.dropout_layer(weights, training=training),
-            )  # (B, H, T, D/H), (B, H, T, S)
+        heads, weights = self._attend(
+            (query, key, value),
+            attention_mask,
+            is_causal=use_causal_mask and not is_cross,
+            needs_weights=is_step or return_attention_scores,
+            training=training,
+        )  # (B, H, T, D/H), (B, H, T, S)
         merge = merge_heads_of_step if is_step else merge_heads
         output_weights = step_weights and step_weights["output"]
         output = self.output_projection(merge(heads), step_weights=output_weights)  # (B, T, D)
@@ -177,6 +172,20 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         if return_attention_scores:
             extras = [ops.transpose(weights, (1, 0, 2, 3)) if is_step else weights, *extras]
         return (output, *extras) if extras else output
+
+    def _attend(self, heads, attention_mask, *, is_causal, needs_weights, training):
+        """The output of each head and, if they are needed, the weights: else None."""
+        drops = bool(self.dropout and training)
+        # TensorFlow has no fused kernel, and Keras none that drops weights out.
+        if keras.backend.backend() == "jax" and not (needs_weights or drops):
+            return fused_attention(*heads, attention_mask), None
+        if training and not (needs_weights or drops):
+            return attention_in_training(*heads, attention_mask, is_causal), None
+        return dot_product_attention(
+            *heads,
+            attention_mask,
+            dropout=lambda weights: self.dropout_layer(weights, training=training),
+        )
 
     def init_cache(self, batch_size, length):
         """An empty cache for `length` keys: a pair of zero tensors (H, B, L, D/H)."""
@@ -192,7 +201,7 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
             Keys and values, each (H, B, S, D/H).
         """
         weights = step_weights["memory"] if step_weights else self._columns(1, 3)
-        key, value = self._split(value, weights, 2)
+        key, value = self._split(value, weights)
         return ops.transpose(key, (1, 0, 2, 3)), ops.transpose(value, (1, 0, 2, 3))
 
     def step_weights(self, is_cross=False):
@@ -218,32 +227,42 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
             kernel, bias = kernel[:, columns], bias[columns]
         return kernel, bias
 
-    def _project_all(self, query, value, key):
+    def _project(self, query, value, key, step_weights):
+        """Queries, keys and values, each (B, H, T|S, D/H), by as few products as can be."""
         if value is None and key is None:
-            return self._project(query, 0, 3)
+            weights = step_weights["projection"] if step_weights else self._columns(0, 3)
+            return self._split(query, weights)
         value = query if value is None else value
         if key is None:
-            return (*self._project(query, 0, 1), *self._project(value, 1, 3))
-        parts = zip((query, key, value), range(3), strict=True)
-        return tuple(self._project(x, i, i + 1)[0] for x, i in parts)
+            memory = self._split(value, self._columns(1, 3))
+            return (*self._split(query, self._columns(0, 1)), *memory)
+        inputs = enumerate((query, key, value))
+        return tuple(self._split(x, self._columns(i, i + 1))[0] for i, x in inputs)
 
-    def _project(self, x, first, last):
-        """Projections `first` to `last` of (query, key, value): each (B, H, T, D/H)."""
-        return self._split(x, self._columns(first, last), last - first)
+    def _project_step(self, query, cache, position, step_weights):
+        """Queries, keys and values of a step, each (H, B, T|S, D/H)."""
+        weights = step_weights or self.step_weights(is_cross=position is None)
+        if position is None:
+            return (*self._split_step(query, weights["query"]), *cache)
+        return self._split_step(query, weights["projection"])
 
-    def _split(self, x, weights, parts):
-        x = linear(ops.cast(x, self.compute_dtype), *weights)  # (B, T, parts * D)
-        return split_heads(without_spare_columns(x, parts * self.d_model), parts, self.num_heads)
+    def _split(self, x, weights):
+        """All projections that the weights hold: each (B, H, T, D/H)."""
+        x, parts = self._projections(x, weights)  # (B, T, parts * D)
+        return split_heads(x, parts, self.num_heads)
 
-    def _project_step(self, x, weights):
+    def _split_step(self, x, weights):
         """All projections that the weights hold, of a few positions: each (H, B, T, D/H)."""
         kernel, bias = weights
-        x = ops.cast(x, self.compute_dtype)
         if len(kernel.shape) == 3:
-            return heads_of_blocks(x, kernel, bias, self.num_heads)
-        parts = kernel.shape[1] // self.d_model
-        x = without_spare_columns(linear(x, kernel, bias), parts * self.d_model)
+            return heads_of_blocks(ops.cast(x, self.compute_dtype), kernel, bias, self.num_heads)
+        x, parts = self._projections(x, weights)  # (B, T, parts * D)
         return split_heads_of_step(x, parts, self.num_heads)
+
+    def _projections(self, x, weights):
+        parts = weights[0].shape[1] // self.d_model
+        x = linear(ops.cast(x, self.compute_dtype), *weights)
+        return without_spare_columns(x, parts * self.d_model), parts
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return tuple(query_shape)
@@ -256,24 +275,3 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
             "dropout": self.dropout,
             "rotary": self.rotary,
         }
-
-
-def places_of(query, positions, start, heads_axis):
-    """The positions (T,) or (B, T), by default those from `start` on, as `rotate` takes them."""
-    if positions is None:
-        return ops.arange(ops.shape(query)[2]) + start
-    positions = ops.convert_to_tensor(positions)
-    return positions if len(positions.shape) == 1 else ops.expand_dims(positions, heads_axis)
-
-
-def split_heads(x, parts, num_heads):
-    """(B, T, parts * D) to a list of `parts` tensors (B, H, T, D/H)."""
-    head_dim = x.shape[-1] // (parts * num_heads)
-    x = ops.reshape(x, (*ops.shape(x)[:2], parts, num_heads, head_dim))
-    return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)
-
-
-def merge_heads(x):
-    """(B, H, T, D/H) to (B, T, D): the "Concat" of the paper's section 3.2.2."""
-    batch_size, num_heads, length, head_dim = ops.shape(x)
-    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch_size, length, num_heads * head_dim))

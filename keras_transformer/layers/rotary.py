@@ -35,3 +35,11 @@ def rotate(x, positions):
     pairs = ops.reshape(x_float, (*shape[:-1], width // 2, 2))
     swapped = ops.reshape(ops.flip(pairs, axis=-1), shape)  # (b, a) in place of (a, b)
     return ops.cast(x_float * ops.cos(angles) + swapped * sines, x.dtype)
+
+
+def places_of(query, positions, start, heads_axis):
+    """The positions (T,) or (B, T), by default those from `start` on, as `rotate` takes them."""
+    if positions is None:
+        return ops.arange(ops.shape(query)[2]) + start
+    positions = ops.convert_to_tensor(positions)
+    return positions if len(positions.shape) == 1 else ops.expand_dims(positions, heads_axis)

@@ -8,7 +8,7 @@ that reorders its beams moves rows of that table and no keys.
 from keras import ops
 
 from keras_transformer.gather import at_columns, rows_of
-from keras_transformer.layers.decoding_step import write_places
+from keras_transformer.layers.attention_cache import write_places
 
 
 def extend_visible(visible, used):

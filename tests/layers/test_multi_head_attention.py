@@ -332,6 +332,15 @@ def test_cross_attention_from_a_computed_cache_equals_the_direct_one(attention, 
         np.testing.assert_array_equal(as_array(part), as_array(returned_part))
 
 
+@pytest.mark.parametrize("position", [None, 0])
+def test_keys_from_a_cache_and_from_arguments_are_refused(attention, random, position):
+    layer, query = attention(), random(2, 3, 8)
+    cache = layer.compute_cache(query)
+    for arguments in ({"value": query}, {"key": query}):
+        with pytest.raises(ValueError, match="from cache or from value and key, but received both"):
+            layer(query, cache=cache, position=position, **arguments)
+
+
 def test_dropout_drops_attention_weights_in_training_only(attention, random):
     dropped, plain, x = attention(dropout=0.999), attention(), random(2, 5, 8)
     dropped.set_weights(plain.get_weights())
