@@ -43,9 +43,8 @@ def main():
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    cases = list(engines.CASES)
-    every = [*cases, engines.REAL_TEXT]
-    parser.add_argument("--cases", nargs="+", choices=every, default=cases, metavar="CASE")
+    every = [*engines.CASES, engines.REAL_TEXT]
+    parser.add_argument("--cases", nargs="+", choices=every, metavar="CASE", help="by default all")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES, metavar="ENGINE")
     parser.add_argument("--repeats", type=positive, default=7)
     parser.add_argument("--threads", type=positive, default=os.cpu_count(), help="of each engine")
@@ -55,6 +54,8 @@ def parse_options():
         "--json", type=new_file, metavar="FILE", help="target tokens a second: case -> engine"
     )
     options = parser.parse_args()
+    has_text = options.run or options.test_data
+    options.cases = options.cases or (every if has_text else list(engines.CASES))
     if engines.REAL_TEXT in options.cases and not (options.run and options.test_data):
         parser.error(f"the case {engines.REAL_TEXT} needs --run and --test-data")
     return options
