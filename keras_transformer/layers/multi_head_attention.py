@@ -248,7 +248,7 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
 
     def _split(self, x, weights):
         """All projections that the weights hold: each (B, H, T, D/H)."""
-        x, parts = self._projections(x, weights)  # (B, T, parts * D)
+        x, parts = self._projections(x, weights)
         return split_heads(x, parts, self.num_heads)
 
     def _split_step(self, x, weights):
@@ -256,12 +256,12 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         kernel, bias = weights
         if len(kernel.shape) == 3:
             return heads_of_blocks(ops.cast(x, self.compute_dtype), kernel, bias, self.num_heads)
-        x, parts = self._projections(x, weights)  # (B, T, parts * D)
+        x, parts = self._projections(x, weights)
         return split_heads_of_step(x, parts, self.num_heads)
 
     def _projections(self, x, weights):
         parts = weights[0].shape[1] // self.d_model
-        x = linear(ops.cast(x, self.compute_dtype), *weights)
+        x = linear(ops.cast(x, self.compute_dtype), *weights)  # (B, T, parts * D)
         return without_spare_columns(x, parts * self.d_model), parts
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
