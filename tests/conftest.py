@@ -155,9 +155,14 @@ def events():
     def read(folder):
         accumulator = EventAccumulator(str(folder))
         accumulator.Reload()
-        return {
-            tag: [(event.step, event.tensor_proto) for event in accumulator.Tensors(tag)]
+        # Files of the same second are read in the order of their names: the tenth before the ninth.
+        logged = {
+            tag: sorted(accumulator.Tensors(tag), key=lambda event: event.wall_time)
             for tag in accumulator.Tags()["tensors"]
+        }
+        return {
+            tag: [(event.step, event.tensor_proto) for event in events]
+            for tag, events in logged.items()
         }
 
     return read
