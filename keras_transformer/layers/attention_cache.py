@@ -54,6 +54,12 @@ def _write_in_place(pairs, rows):
     import tensorflow as tf
 
     shape, (_, _, length, head_dim) = tf.shape(pairs[0][0]), pairs[0][1].shape
-    for old, new in pairs:
+    written = []
+    # The keys, which are read first, are written last: TensorFlow hands a product to another thread
+    # if operations wait beside it when it can start, and a thread takes long to wake.
+    for old, new in reversed(pairs):
         flat, new = (tf.reshape(x, [-1, length * head_dim]) for x in (old, new))
-        yield tf.reshape(tf.raw_ops.InplaceUpdate(x=flat, i=rows, v=new), shape)
+        flat = tf.raw_ops.InplaceUpdate(x=flat, i=rows, v=new)
+        with tf.control_dependencies(written):
+            written.append(tf.reshape(flat, shape))
+    return reversed(written)
