@@ -28,7 +28,7 @@ def attention_weights(query, key, attention_mask=None):
     if attention_mask is not None:
         # `where(mask, scores, ...)` takes TensorFlow six times as long. A sum it would fuse with
         # the product, by a kernel that takes 400 times as long where the mask is (1, 1, T, S).
-        scores = scores - ops.where(attention_mask, 0.0, MASKED_DEDUCTION)
+        scores = scores - (1.0 - ops.cast(attention_mask, "float32")) * MASKED_DEDUCTION
     if scores.shape[-1] == 1:  # a single key takes it all; Keras warns of a softmax over one
         return ops.ones_like(scores)
     return ops.softmax(scores, axis=-1)
