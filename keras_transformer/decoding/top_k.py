@@ -95,11 +95,18 @@ def allowed_top_k(logits, k, mask, forbidden):
     log_sum = log_sum_exp(logits, largest, first)
     if not forbidden:
         return values, tokens, log_sum
-    for token, active in forbidden:
-        hit = ops.logical_and(tokens == token, active)
-        values = ops.where(hit, IMPOSSIBLE, values)
+    values = ops.where(is_forbidden(tokens, forbidden), IMPOSSIBLE, values)
     values, places = ops.top_k(values, k)
     return values, at_columns(tokens, ops.cast(places, "int32")), log_sum
+
+
+def is_forbidden(tokens, forbidden):
+    """Whether each token is one of those that are forbidden now: bool, like `tokens`."""
+    hits = (
+        tokens == token if active is True else ops.logical_and(tokens == token, active)
+        for token, active in forbidden
+    )
+    return functools.reduce(ops.logical_or, hits)
 
 
 def log_sum_exp(logits, largest, first):
