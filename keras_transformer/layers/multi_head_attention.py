@@ -57,8 +57,8 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         positions: integers (T,) or (B, T), the places in the sequence by which `rotary` turns
             queries and keys; from `position`, or 0, on by default.
         step_weights: with `cache` or one argument, what `step_weights` returns, to use instead of
-            reading the weights anew. They may be `with_spare_columns`; the kernel of
-            "projection" may be in `column_blocks`, of which each is a head.
+            reading the weights anew. They may be `with_spare_columns`; in a step the kernels of
+            "projection" and "query" may be in `column_blocks`, of which each is a head.
         return_attention_scores: whether the weights are returned, too.
         training: whether dropout is applied.
 

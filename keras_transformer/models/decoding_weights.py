@@ -70,13 +70,19 @@ def in_blocks(weights, head_dim):
         return (column_blocks(kernel) if has_blocks else kernel, *bias)
 
     def layer(weights):
-        attention = weights["self_attention"]
-        kernel, bias = attention["projection"]
-        if head_dim >= NARROWEST_HEAD and is_large(kernel):
-            kernel = column_blocks(kernel, head_dim)  # (3 H, D, D/H), a head a block
-        feed_forward = [dense(*pair) for pair in weights["feed_forward"]]
-        attention = {**attention, "projection": (kernel, bias)}
-        return {**weights, "self_attention": attention, "feed_forward": feed_forward}
+        kernel, _ = weights["self_attention"]["projection"]
+        has_heads = head_dim >= NARROWEST_HEAD and is_large(kernel)
+
+        def of_heads(attention, name):
+            kernel, bias = attention[name]
+            kernel = column_blocks(kernel, head_dim) if has_heads else kernel  # a head a block
+            return {**attention, name: (kernel, bias)}
+
+        laid_out = {"self_attention": of_heads(weights["self_attention"], "projection")}
+        if "cross_attention" in weights:
+            laid_out["cross_attention"] = of_heads(weights["cross_attention"], "query")
+        laid_out["feed_forward"] = [dense(*pair) for pair in weights["feed_forward"]]
+        return laid_out
 
     blocks = column_blocks(weights["output_kernel"])
     layers = [layer(x) for x in weights["decoder"]]

@@ -100,6 +100,7 @@ def test_what_sizes_allow_is_in_blocks():
     assert weights["output_blocks"].shape == (2, 128, 64)
     for layer in weights["decoder"]:
         assert layer["self_attention"]["projection"][0].shape == (12, 128, 32)
+        assert layer["cross_attention"]["query"][0].shape == (4, 128, 32)
         assert [kernel.shape for kernel, _ in layer["feed_forward"]] == [(3, 128, 64), (2, 192, 64)]
     weights = in_blocks(build("heads too narrow").decoding_weights(), 16)
     for layer in weights["decoder"]:
@@ -127,6 +128,7 @@ def test_small_matrices_stay_whole():
     assert weights["output_blocks"].shape == (2, 128, 64)  # whose matrix is kept beside it
     for layer in weights["decoder"]:
         assert layer["self_attention"]["projection"][0].shape == (128, 384)
+        assert layer["cross_attention"]["query"][0].shape == (128, 128)
         assert [kernel.shape for kernel, _ in layer["feed_forward"]] == [(128, 192), (192, 128)]
 
 
