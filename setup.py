@@ -43,7 +43,10 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
-    package_data={"keras_transformer.visualization": ["*.html"]},
+    package_data={
+        "keras_transformer": ["py.typed", "*.pyi"],
+        "keras_transformer.visualization": ["*.pyi", "*.html"],
+    },
     install_requires=[
         "Babel>=2.12",
         "keras>=3.15,<4",

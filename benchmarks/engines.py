@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import random
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ def write(name, directory, threads, run=None, test_data=None):
 
     directory = Path(directory)
     model, tokenizer, texts, settings = build(name, run, test_data)
-    translator = Translator(model, tokenizer, **settings, num_streams=threads)
+    translator = Translator(model, tokenizer, **settings, num_parallel_batches=threads)
     for engine, precision in (("graph", "float32"), ("graph_bfloat16", "bfloat16")):
         translator.export(directory / engine / "1", precision=precision, signatures=())
     for engine, quantization in (("ctranslate2", None), ("ctranslate2_int8", "int8")):
@@ -83,24 +83,28 @@ def build_random(case):
     words = [word(i) for i in range(1000)]
     length = case.source_length - 2  # beside the first word and the end token
     texts = [" ".join(["a", *rng.choices(words, k=length)]) for _ in range(case.batch_size)]
-    settings = {
-        "search": "beam" if case.beam_size > 1 else "greedy",
-        "beam_size": case.beam_size,
-        "min_length": case.length,
-        "max_length": case.length,
-    }
-    return model, tokenizer, texts, settings
+    return model, tokenizer, texts, {"strategy": strategy_of(case), "max_length": case.length}
+
+
+def strategy_of(case):
+    """The search of a case: no hypothesis ends before `length` tokens."""
+    from keras_transformer import Beam, Greedy
+
+    if case.beam_size == 1:
+        return Greedy(min_length=case.length)
+    return Beam(size=case.beam_size, min_length=case.length)
 
 
 def build_real_text(run, test_data):
     """A trained run and the sentences of a test set."""
-    from keras_transformer.export.run_directory import load_run
+    from keras_transformer import Beam
+    from keras_transformer.inference.run_directory import load_run
 
     path = Path(test_data) / "test_2016_flickr.en.gz"
     with gzip.open(path, "rt", encoding="utf-8") as file:
         texts = file.read().splitlines()
-    settings = {"beam_size": BEAM_SIZE, "batch_size": BATCH_SIZE, "length_penalty": LENGTH_PENALTY}
-    return *load_run(run), texts, settings
+    strategy = Beam(size=BEAM_SIZE, length_penalty=LENGTH_PENALTY)
+    return *load_run(run), texts, {"strategy": strategy, "batch_size": BATCH_SIZE}
 
 
 def load(engine, name, directory, threads):
@@ -143,24 +147,16 @@ def load_xla(case, texts):
     ids = [[*row, END_ID] for row in tokenizer.tokenize(texts).to_list()]
     source_ids = tf.ragged.constant(ids, tf.int32).to_tensor(PAD_ID)
 
+    strategy = strategy_of(case)
+    strategy = replace(strategy, suppress_ids=(PAD_ID, UNK_ID, START_ID))
+    search_ids = greedy_search if case.beam_size == 1 else beam_search
+
     @tf.function(jit_compile=True)
     def search(source_ids):
-        weights = model.decoding_weights()
-        arguments = {
-            "step_fn": partial(model.decode_step, weights=weights),
-            "start_ids": tf.fill([case.batch_size], START_ID),
-            "cache": model.init_cache(
-                source_ids, max_length=case.length, beam_size=case.beam_size, weights=weights
-            ),
-            "end_id": END_ID,
-            "max_length": case.length,
-            "min_length": case.length,
-            "suppress_ids": (PAD_ID, UNK_ID, START_ID),
-        }
-        if case.beam_size == 1:
-            return greedy_search(**arguments).ids
-        reorder = model.reorder_cache
-        return beam_search(**arguments, beam_size=case.beam_size, reorder_cache=reorder).ids
+        start_ids = tf.fill([case.batch_size], START_ID)
+        cache = model.init_cache(source_ids, max_length=case.length, beam_size=case.beam_size)
+        options = {"end_id": END_ID, "max_length": case.length}
+        return search_ids(model, start_ids, cache, strategy, **options).ids
 
     return lambda: search(source_ids).numpy()
 

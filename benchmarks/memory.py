@@ -7,6 +7,7 @@ TensorFlow, the model and the encoder need.
 import argparse
 import multiprocessing
 import resource
+from dataclasses import replace
 
 from engines import CASES, build_random
 
@@ -30,10 +31,11 @@ def growth(length) -> float:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     model, tokenizer, texts, settings = build_random(CASES["long_512"]._replace(length=length))
     texts = tf.constant([text.encode() for text in texts])
-    shortest = {**settings, "min_length": 1, "max_length": 1}
-    Translator(model, tokenizer, **shortest).translate_tensor(text=texts)
+    strategy = settings["strategy"]
+    shortest = replace(strategy, min_length=1)
+    Translator(model, tokenizer, shortest, max_length=1).translate_tensor(text=texts)
     before = peak()
-    Translator(model, tokenizer, **settings).translate_tensor(text=texts)
+    Translator(model, tokenizer, strategy, max_length=length).translate_tensor(text=texts)
     return peak() - before
 
 

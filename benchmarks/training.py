@@ -83,7 +83,7 @@ def parse_options():
         "--text", help="path without suffix of .en.gz and .de.gz, for tiny_multi30k"
     )
     parser.add_argument("--limit", type=positive, help="use so many pairs only")
-    parser.add_argument("--streams", choices=("auto", "one"), default="auto", help="of ours")
+    parser.add_argument("--shards", choices=("auto", "one"), default="auto", help="of ours")
     parser.add_argument("--repeats", type=int, default=3, help="epochs after the first")
     parser.add_argument(
         "--json", type=new_file, metavar="FILE", help="target tokens a second: case -> engine"
@@ -98,7 +98,7 @@ def parse_options():
 
 def prepare(name, directory, options):
     """Writes a case's sentences for every engine, as pieces and as padded ids."""
-    case = {**CASES[name], "shares_cores": options.streams == "auto"}
+    case = {**CASES[name], "shares_cores": options.shards == "auto"}
     if name == "small_fixed":
         random = np.random.default_rng(0)
         shape = (options.limit or FIXED_PAIRS, FIXED_LENGTH - 1)

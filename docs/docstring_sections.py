@@ -21,6 +21,7 @@ TITLES = {
     "Example:": "Examples: Example:",
 }
 RETURNS = re.compile(r"^Returns:\n((?:    .*\n?|\n)+)", re.MULTILINE)
+SEVERAL = re.compile(r"^    (\w+(?:, \w+)+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
 class DocstringSections(griffe.Extension):
@@ -32,7 +33,14 @@ class DocstringSections(griffe.Extension):
         text = "\n".join(TITLES.get(line, line) for line in obj.docstring.value.split("\n"))
         # Griffe would look for a type before a colon; here the shape is a part of the sentence.
         text = RETURNS.sub(lambda found: f"**Returns:**\n\n{textwrap.dedent(found[1])}", text)
+        # Griffe knows one name per line, and checks that the signature has it.
+        text = SEVERAL.sub(lambda found: one_by_one(*found.groups()), text)
         if not obj.is_module and obj.parent.is_module:
             module = PACKAGES.get(obj.name, obj.parent.path)
             text = f"`from {module} import {obj.name}`\n\n{text}"
         obj.docstring.value = text
+
+
+def one_by_one(names, text):
+    """`a, b: text` as a line for each name."""
+    return "\n".join(f"    {name}: {text}" for name in names.split(", "))

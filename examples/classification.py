@@ -16,9 +16,7 @@ import keras
 import numpy as np
 from babel import Locale
 
-from keras_transformer import SequenceClassifier, Tokenizer
-from keras_transformer.data.special_tokens import PAD_ID
-from keras_transformer.export.encoder_models import export_classifier
+from keras_transformer import SequenceClassifier, Tokenizer, export_classifier
 
 LANGUAGES = (
     "ca cs da de en es et fi fr hr hu is it lt lv nb nl pl pt ro sk sl sv tr"  # in Latin letters
@@ -83,7 +81,7 @@ class NaiveBayes:
 
 def padded(rows) -> np.ndarray:
     """Lists of ids as one array, padded at the end."""
-    ids = np.full((len(rows), max(map(len, rows))), PAD_ID, "int32")
+    ids = np.zeros((len(rows), max(map(len, rows))), "int32")  # 0 is padding
     for row, of in zip(ids, rows, strict=True):
         row[: len(of)] = of
     return ids

@@ -11,7 +11,6 @@ on the first 60 %, scored on the next 20 %.
 
 import argparse
 import warnings
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -21,20 +20,23 @@ from statsmodels import datasets
 from statsmodels.tools.sm_exceptions import ConvergenceWarning
 from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
-from keras_transformer import Forecaster, ForecastLoss
-from keras_transformer.data.forecast_windows import rolling_origins, rolling_windows, windows_at
-from keras_transformer.evaluation.forecast_scores import coverage, mase, scaled_pinball
-from keras_transformer.evaluation.seasonal_naive import seasonal_naive
-from keras_transformer.layers.instance_normalization import (
-    denormalize,
-    normalize,
-    window_statistics,
+from keras_transformer import (
+    Forecaster,
+    ForecastLoss,
+    interval_coverage,
+    mase,
+    normalize_windows,
+    rolling_origins,
+    rolling_windows,
+    scaled_pinball,
+    seasonal_naive,
+    windows_at,
 )
-from keras_transformer.visualization.figures import ACCENT, FAINT, INK, as_png, new_figure
 
 HORIZON = 12
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 MEDIAN = 1 + QUANTILES.index(0.5)
+INK, ACCENT, FAINT = "#1f2933", "#b3261e", "#667080"
 SEASONS = {"sunspots": 11, "co2": 12, "elnino": 12}
 ENCODER = {"patch_length": 3, "num_layers": 2, "d_model": 32, "num_heads": 4, "d_ff": 64}
 DROPOUT = 0.1
@@ -81,17 +83,16 @@ class LSTMForecaster(keras.Model):
             self.linear = keras.layers.Dense(HORIZON, use_bias=False, kernel_initializer="zeros")
 
     def call(self, inputs, training=None):
-        level, scale = window_statistics(inputs["history"], inputs["padding_mask"])
-        x = normalize(inputs["history"], inputs["padding_mask"], level, scale)
+        x, level, scale = normalize_windows(inputs["history"], inputs["padding_mask"])
         y = self.dropout(self.lstm(x, mask=inputs["padding_mask"]), training=training)
         y = ops.reshape(self.dense(y), (-1, HORIZON, 1, 1 + len(QUANTILES)))
         if self.linear is not None:
             y = y + ops.reshape(self.linear(x[..., 0]), (-1, HORIZON, 1, 1))
         y = ops.concatenate([y[..., :1], ops.sort(y[..., 1:], axis=-1)], axis=-1)
-        return denormalize(y, level[..., None], scale[..., None])
+        return level[..., None] + scale[..., None] * y
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        _, scale = window_statistics(x["history"], x["padding_mask"])
+        scale = normalize_windows(x["history"], x["padding_mask"]).scale
         return super().compute_loss(x, y / scale, y_pred / scale[..., None], sample_weight)
 
 
@@ -179,7 +180,7 @@ def scores(series, origins, season, forecasts, point=MEDIAN) -> tuple:
     return (
         mase(targets, forecasts[..., point], history, season),
         scaled_pinball(targets, forecasts[..., 1:], QUANTILES, history, season),
-        coverage(targets, forecasts[..., 1], forecasts[..., -1]),
+        interval_coverage(targets, forecasts[..., 1], forecasts[..., -1]),
     )
 
 
@@ -233,7 +234,9 @@ def evaluate(options) -> dict:
 
 def draw(drawn):
     """A figure of every twelfth forecast of each series: medians, bands, and what came."""
-    figure = new_figure(9, 2.6 * len(drawn))
+    from matplotlib.figure import Figure  # the extra `plots`
+
+    figure = Figure(figsize=(9, 2.6 * len(drawn)), layout="constrained")
     for axes, (name, (origins, forecasts)) in zip(
         np.atleast_1d(figure.subplots(len(drawn))), drawn.items(), strict=True
     ):
@@ -267,7 +270,7 @@ def main():
         return tune(options)
     drawn = evaluate(options)
     if options.plot:
-        Path(options.plot).write_bytes(as_png(draw(drawn)))
+        draw(drawn).savefig(options.plot)
 
 
 if __name__ == "__main__":

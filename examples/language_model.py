@@ -13,12 +13,18 @@ from pydoc_data.topics import topics
 import keras
 from kneser_ney import KneserNey
 
-from keras_transformer import LanguageModel, MaskedCrossentropy, TextGenerator, Tokenizer
-from keras_transformer.data.packing import PackedBatches, hold_out
-from keras_transformer.decoding.sampling import sampler
-from keras_transformer.evaluation.perplexity import text_perplexity
-from keras_transformer.export.run_directory import save_run
-from keras_transformer.training.precision import policy
+from keras_transformer import (
+    LanguageModel,
+    MaskedCrossentropy,
+    PackedBatches,
+    Sample,
+    TextGenerator,
+    Tokenizer,
+    hold_out,
+    policy,
+    save_run,
+    text_perplexity,
+)
 
 UNDERLINED = re.compile(r"\n(?=[^\n]+\n([*=~^\"-])\1+\n)")  # before a heading
 
@@ -93,7 +99,7 @@ model = LanguageModel(
     norm="rms_norm",
     activation="swiglu",
     max_length=length,
-    dtype=policy("auto"),
+    dtype=policy("auto", options.d_model, options.d_model * 8 // 3),
 )
 steps = options.epochs * batches.num_batches
 schedule = keras.optimizers.schedules.CosineDecay(
@@ -108,8 +114,8 @@ model.fit(batches.dataset(), epochs=options.epochs, shuffle=False, verbose=2)
 print(f"{model.count_params():,} parameters, {(time.perf_counter() - start) / 60:.1f} minutes")
 
 # Text from prompts, and how well text is predicted that was never seen.
-choose = sampler(temperature=0.8, top_p=0.95, seed=1)
-generator = TextGenerator(model, tokenizer, search="sample", sampler=choose, max_length=64)
+strategy = Sample(temperature=0.8, top_p=0.95, seed=1)
+generator = TextGenerator(model, tokenizer, strategy, max_length=64)
 for text in generator(['The "while" statement', "A list is", "If the exception"]):
     print("---", text, sep="\n")
 print("---")

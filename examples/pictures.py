@@ -10,10 +10,14 @@ from pathlib import Path
 
 from PIL import Image
 
-from keras_transformer import TransformerSchedule, Translator
-from keras_transformer.export.inspection import inspect_translation
-from keras_transformer.export.run_directory import load_run
-from keras_transformer.layers.positional_embedding import sinusoidal_positions
+from keras_transformer import (
+    Beam,
+    TransformerSchedule,
+    Translator,
+    inspect_translation,
+    load_run,
+    sinusoidal_positions,
+)
 from keras_transformer.visualization import (
     attention_maps,
     attention_page,
@@ -24,7 +28,6 @@ from keras_transformer.visualization import (
     position_similarity,
     word_attention,
 )
-from keras_transformer.visualization.figures import as_png
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--run", default="runs/demo/run", help="what train wrote (%(default)s)")
@@ -35,7 +38,7 @@ parser.add_argument("--out", default="runs/pictures", help="directory to write (
 options = parser.parse_args()
 
 model, tokenizer = load_run(options.run)
-translator = Translator(model, tokenizer, beam_size=options.beam_size)
+translator = Translator(model, tokenizer, Beam(size=options.beam_size))
 seen = inspect_translation(translator, options.sentence)
 encoder, decoder, cross = seen.maps().values()
 words = [piece.removeprefix("\u2581") for piece in seen.target_pieces]
@@ -72,7 +75,9 @@ out = Path(options.out)
 out.mkdir(parents=True, exist_ok=True)
 for name, figure in figures.items():
     # 256 colors: a third of the bytes, and no eye sees the difference.
-    image = Image.open(io.BytesIO(as_png(figure, dpi=90))).convert("RGB").quantize(256)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=90)
+    image = Image.open(file).convert("RGB").quantize(256)
     image.save(out / f"{name}.png", optimize=True)
 shown = ("Decoder self-attention", word)
 page = attention_page(seen.maps(), title=f"{options.sentence} → {seen.texts[0]}", shown=shown)

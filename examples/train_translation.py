@@ -10,16 +10,17 @@ import argparse
 import keras
 
 from keras_transformer import (
+    Beam,
     MaskedCrossentropy,
+    TokenBatches,
     Tokenizer,
     Transformer,
     TransformerSchedule,
     Translator,
     presets,
+    read_files,
+    synthetic_pairs,
 )
-from keras_transformer.data.batching import TokenBatches
-from keras_transformer.data.corpus import read_files
-from keras_transformer.data.synthetic import synthetic_pairs
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--source", help="sentences to translate, one a line")
@@ -71,7 +72,7 @@ model.fit(
 )
 
 # Text to text, and a SavedModel that TensorFlow Serving reads.
-translator = Translator(model, tokenizer, search="beam", beam_size=4, length_penalty=0.6)
+translator = Translator(model, tokenizer, Beam(size=4, length_penalty=0.6))
 for source, translation in zip(sources[-3:], translator(sources[-3:]), strict=True):
     print(f"{source}\n-> {translation}")
 print("exported to", translator.export(f"{options.out}/export"))

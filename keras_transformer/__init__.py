@@ -1,61 +1,30 @@
 """Transformers for Keras 3, from text to a served translation.
 
-The pipeline, a stage a line:
+The pipeline, a line a stage:
 
-- `keras_transformer.data`: text in, batches out (`Tokenizer`).
-- `keras_transformer.layers`: attention and what surrounds it (`MultiHeadAttention`, ...).
-- `keras_transformer.models`: stacks and whole models (`Encoder`, `Decoder`, `Transformer`,
-  `LanguageModel`, `Forecaster`, `SequenceClassifier`).
-- `keras_transformer.training`: what `model.fit` needs (`TransformerSchedule`, ...).
-- `keras_transformer.decoding`: search over any step function (`greedy_search`, `beam_search`).
-- `keras_transformer.evaluation`: BLEU and chrF, perplexity; scores of forecasts.
-- `keras_transformer.visualization`: attention, the beam, masks, positions (`attention_maps`, ...).
-- `keras_transformer.export`: text to text, and the SavedModel (`Translator`, `TextGenerator`).
+- text in, batches out: `read_files`, `Tokenizer`, `TokenBatches`, `PackedBatches`;
+- layers, written like the paper: `MultiHeadAttention`, `FeedForward`, `EncoderLayer`, ...;
+- models: `Transformer`, `LanguageModel`, `SequenceClassifier`, sizes with a name in `presets`;
+- training with `model.fit`: `TransformerSchedule`, `MaskedCrossentropy`, callbacks, checkpoints;
+- search over any step function: `greedy_search`, `beam_search`, by `Greedy`, `Beam` or `Sample`;
+- text to text: `Translator`, `TextGenerator`, and runs on disk: `save_run`, `load_run`;
+- export: `translator.export(...)` writes a SavedModel for TensorFlow Serving;
+- scores: `score_translations`, `text_perplexity`;
+- pictures of what a model does: `keras_transformer.visualization`;
+- the encoder on series: `rolling_windows`, `Forecaster`, `ForecastLoss`, `mase`.
 
-Names are imported on first use, so that neither the command line's help nor a JAX user waits for,
-or needs, TensorFlow.
+Every name is imported when you first use it, so the command line answers at once, and JAX users
+need no TensorFlow.
+
+Example:
+    >>> import keras_transformer as kt
+    >>> layer = kt.EncoderLayer(d_model=8, num_heads=2, d_ff=32)
+    >>> ops.shape(layer(np.ones((1, 3, 8))))
+    (1, 3, 8)
 """
 
-from importlib import import_module
+from keras_transformer._lazy import lazy_names
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-_HOMES = {
-    "beam_search": "decoding.beam_search",
-    "Decoder": "models.decoder",
-    "DecoderLayer": "layers.decoder_layer",
-    "Encoder": "models.encoder",
-    "EncoderLayer": "layers.encoder_layer",
-    "FeedForward": "layers.feed_forward",
-    "Forecaster": "models.forecaster",
-    "ForecastLoss": "training.forecast_loss",
-    "greedy_search": "decoding.greedy_search",
-    "LanguageModel": "models.language_model",
-    "MaskedAccuracy": "training.metrics",
-    "MaskedCrossentropy": "training.losses",
-    "MultiHeadAttention": "layers.multi_head_attention",
-    "Perplexity": "training.metrics",
-    "PositionalEmbedding": "layers.positional_embedding",
-    "presets": "presets",
-    "SequenceClassifier": "models.sequence_classifier",
-    "TextGenerator": "export.text_generator",
-    "Tokenizer": "data.tokenizer",
-    "Transformer": "models.transformer",
-    "TransformerSchedule": "training.schedules",
-    "Translator": "export.translator",
-}
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name):
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_HOMES[name]}")
-    value = module if name == "presets" else getattr(module, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__():
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -7,13 +7,31 @@ from pathlib import Path
 LARGEST_INT32, LARGEST_SEED = 2**31 - 1, 2**63 - 1
 
 
+def check_number(name: str, value, kind: type, allowed: str, is_allowed, remedy: str = ""):
+    """`value`, of Python or NumPy, as `kind`, `int` or `float`, if `is_allowed(value)`.
+
+    The error says that it must be `allowed`, and how to mend it.
+    """
+    numbers = Integral if kind is int else Real
+    if isinstance(value, bool) or not isinstance(value, numbers) or not is_allowed(value):
+        raise ValueError(f"{name} must be {allowed}, but is {value!r}{remedy and '; '}{remedy}.")
+    return kind(value)
+
+
 def check_int(name: str, value, least: int, most: int = LARGEST_INT32) -> int:
-    """`value`, of Python or NumPy, as an `int`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, but is {value!r}.")
-    if value > most:
-        raise ValueError(f"{name} must be at most {most}, but is {value}.")
-    return int(value)
+    """An integer of Python or NumPy, as an `int`."""
+    check_number(name, value, int, f"an integer of at least {least}", lambda x: x >= least)
+    return check_number(name, value, int, f"at most {most}", lambda x: x <= most)
+
+
+def check_ints(values: dict, least: dict[str, int]) -> dict:
+    """`values`, in which each that has a least value is an integer of at least that."""
+    return {k: check_int(k, v, least[k]) if k in least else v for k, v in values.items()}
+
+
+def check_counts(name: str, values) -> tuple[int, ...]:
+    """Integers of at least 0."""
+    return tuple(check_count(name, value) for value in values)
 
 
 def check_positive_int(name: str, value) -> int:
@@ -43,10 +61,20 @@ def check_texts(name: str, texts) -> list[str]:
     return texts
 
 
+def check_aligned(**named) -> list[list[str]]:
+    """Two lists of strings, given by their names in the plural, if they are equally long."""
+    texts = [check_texts(name, texts) for name, texts in named.items()]
+    (first, second), sizes = named, [len(column) for column in texts]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"{first} and {second} must be aligned, but there are {sizes[0]} {first} and "
+            f"{sizes[1]} {second}; give as many {second} as {first}."
+        )
+    return texts
+
+
 def check_rate(name: str, value) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be a number in [0, 1), but is {value!r}.")
-    return float(value)
+    return check_number(name, value, float, "a number in [0, 1)", lambda x: 0 <= x < 1)
 
 
 def check_heads(d_model: int, num_heads: int) -> tuple[int, int]:
@@ -87,7 +115,7 @@ def check_directory(name: str, path) -> None:
 
 
 def check_new_file(name: str, path) -> None:
-    """A ValueError if no file can be made at `path`; to be had before the work it is to hold."""
+    """A ValueError if no file can be made at `path`; call it before the work is done."""
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{name} {path} is a directory; name a file in it.")

@@ -1,7 +1,7 @@
-"""The command line: runs a command, and turns what ends it into an exit code and one line.
+"""The command line: runs a command, and turns a failure into an exit code and one line.
 
-Nothing here imports TensorFlow or Keras; a command does so when it runs, so that help and
-misspelt options are answered at once.
+Nothing here imports TensorFlow or Keras; a command does so when it runs. So the answer to `--help`
+or to a misspelt option is immediate.
 """
 
 import os
@@ -38,9 +38,9 @@ def main(arguments=None) -> int:
 
 
 def _reopen_closed_streams() -> None:
-    """Lets closed standard streams lead nowhere, or the files opened next would take their place.
+    """Opens closed standard streams on the null device.
 
-    What TensorFlow logs would end in them.
+    Otherwise the files opened next would take their place, and TensorFlow would log into them.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -48,7 +48,7 @@ def _reopen_closed_streams() -> None:
 
 
 def _silence_native_log() -> None:
-    """Drops what C++ libraries write to stderr, whose messages no setting reaches in full.
+    """Drops what C++ libraries write to stderr, because no setting silences all of it.
 
     Python's own stderr, with progress and errors, stays.
     """
@@ -59,16 +59,16 @@ def _silence_native_log() -> None:
 
 
 def _turn_on_onednn() -> None:
-    """Asks for oneDNN's products, which TensorFlow by itself uses from AVX-512 VNNI on only.
+    """Turns on oneDNN's matrix products.
 
-    Processors with AVX2 are faster with them, too.
+    By default TensorFlow uses them only on processors with AVX-512 VNNI, but AVX2 gains, too.
     """
     if platform.machine() in {"x86_64", "AMD64"}:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def _exit_when_terminated() -> None:
-    """Makes SIGTERM, by which containers and schedulers stop a process, an exit that cleans up."""
+    """Cleans up at SIGTERM, with which containers and schedulers stop a process."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 

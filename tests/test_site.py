@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -38,15 +37,10 @@ def documented(site):
     return set(re.findall(r'id="(keras_transformer[\w.]*)"', pages))
 
 
-def path_of(package, name):
-    """Where a class, a function or a module is defined."""
-    value = getattr(package, name)
-    return f"{value.__module__}.{name}" if hasattr(value, "__module__") else value.__name__
-
-
 @pytest.mark.parametrize("package", [keras_transformer, visualization])
 def test_the_reference_has_every_public_name(documented, package):
-    missing = {path_of(package, name) for name in package.__all__} - documented
+    names = {f"{package.__name__}.{name}" for name in package.__all__}
+    missing = names - documented - {"keras_transformer.visualization"}  # a page of its own
     assert not missing, "add them to a page in docs/reference"
 
 
@@ -58,7 +52,7 @@ def test_the_reference_has_every_name_that_a_page_imports(documented):
             for module, names in re.findall(pattern, code, re.MULTILINE | re.DOTALL):
                 imported |= {(module, name) for name in re.findall(r"\w+", names)}
     assert len(imported) > 30
-    assert {path_of(import_module(module), name) for module, name in imported} <= documented
+    assert {f"{module}.{name}" for module, name in imported} <= documented
 
 
 def test_no_section_of_a_docstring_is_left_as_text(site):

@@ -26,14 +26,16 @@ import keras
 import numpy as np
 from keras import ops
 from keras_transformer import (
-    Forecaster, ForecastLoss, LanguageModel, MaskedAccuracy, MaskedCrossentropy,
-    MultiHeadAttention, Perplexity, SequenceClassifier, Transformer, TransformerSchedule,
-    beam_search, greedy_search,
+    Beam, Forecaster, ForecastLoss, LanguageModel, MaskedAccuracy, MaskedCrossentropy,
+    MultiHeadAttention, Perplexity, Sample, SequenceClassifier, Transformer,
+    TransformerSchedule, beam_search, greedy_search,
 )
-from keras_transformer.data.forecast_windows import rolling_windows
-from keras_transformer.decoding.sampling import sampler
+from keras_transformer.forecasting.windows import rolling_windows
+from keras_transformer.layers.attention_memory import InPlaceKVCache, KVCache
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.models.language_model import split_prompts
 from keras_transformer.training.losses import smoothed_crossentropy
+from keras_transformer.training.precision import policy
 
 assert keras.backend.backend() == "jax"
 keras.utils.set_random_seed(0)
@@ -62,10 +64,7 @@ settings = {"end_id": 3, "max_length": 8}
 cache = model.init_cache(source_ids[:4], max_length=8)
 greedy = greedy_search(model.decode_step, start_ids, cache, **settings)
 cache = model.init_cache(source_ids[:4], max_length=8, beam_size=3)
-beam = beam_search(
-    model.decode_step, start_ids, cache, **settings, beam_size=3, num_hypotheses=3,
-    reorder_cache=model.reorder_cache,
-)
+beam = beam_search(model, start_ids, cache, Beam(size=3, num_hypotheses=3), **settings)
 expected = np.pad(labels[:4], ((0, 0), (0, 2)))
 assert (np.array(greedy.ids)[:, 0] == expected).all(), greedy.ids
 assert (np.array(beam.ids)[:, 0] == expected).all(), beam.ids
@@ -83,10 +82,28 @@ def attended(x, plainly):
 def gradient(x, plainly):
     return jax.grad(lambda x: (attended(x, plainly)[:2] ** 2).sum())(x)
 
-for function in attended, gradient:
+for function in attended, gradient, jax.jit(attended, static_argnums=1):
     fused, plain = function(x, False), function(x, True)
     np.testing.assert_allclose(fused, plain, atol=1e-5)
     assert np.isfinite(fused).all()
+
+def steps(x, kind):
+    cache = kind(*(jax.numpy.zeros((3, 4, 6, 4)) for _ in range(2)))
+    outputs = []
+    for t in range(6):
+        cache.index = t
+        outputs.append(layer(x[:, t : t + 1], use_causal_mask=True, cache=cache))
+    return ops.concatenate(outputs, axis=1)
+
+for kind in KVCache, InPlaceKVCache:
+    expected = layer(x, use_causal_mask=True)
+    np.testing.assert_allclose(jax.jit(steps, static_argnums=1)(x, kind), expected, atol=1e-5)
+memory = layer.project_memory(x)
+np.testing.assert_allclose(layer(x[:, :2], memory), layer(x[:, :2], x), atol=1e-5)
+kept = np.array(Dropout(0.25)(np.ones(40_000), training=True))
+assert abs((kept == 0).mean() - 0.25) < 0.02 and abs(kept.mean() - 1) < 0.02
+
+assert policy("auto", 32, 64) in ("float32", "mixed_bfloat16")
 
 logits, labels = rng.normal(size=(7, 11)).astype("float32"), rng.integers(0, 11, 7)
 gradients = jax.grad(lambda z: (smoothed_crossentropy(labels, z, 0.1) * np.arange(7)).sum())(logits)
@@ -115,14 +132,10 @@ model.compile(keras.optimizers.Adam(0.01), loss=MaskedCrossentropy())
 model.fit(ids, texts, epochs=12, batch_size=64, verbose=0)
 context_ids, start_ids = split_prompts(np.array([[6, 7, 8, 9], [12, 13, 0, 0]]))
 cache = model.init_cache(context_ids, max_length=4)
-choose = sampler(top_k=1)
 settings = {"end_id": 3, "max_length": 4}
-sampled = greedy_search(model.decode_step, start_ids, cache, **settings, choose=choose)
+sampled = greedy_search(model.decode_step, start_ids, cache, Sample(top_k=1), **settings)
 cache = model.init_cache(context_ids, max_length=4, beam_size=3)
-beam = beam_search(
-    model.decode_step, start_ids, cache, **settings, beam_size=3,
-    reorder_cache=model.reorder_cache,
-)
+beam = beam_search(model, start_ids, cache, Beam(size=3), **settings)
 for result in (sampled, beam):
     found = np.array(result.ids)[:, 0]
     assert (found == [[10, 11, 12, 13], [4, 5, 6, 7]]).all(), found

@@ -12,19 +12,19 @@ import tensorflow as tf
 from keras_transformer import MaskedCrossentropy, Transformer, TransformerSchedule
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.training.precision import policy
-from keras_transformer.training.streams import default_streams, share_cores_between_streams
+from keras_transformer.training.shards import default_shards, share_cores_between_shards
 
 
 class Engine:
     def __init__(self, case, directory):
-        shares_cores = case.get("shares_cores", True) and share_cores_between_streams()
+        shares_cores = case.get("shares_cores", True) and share_cores_between_shards()
         keras.utils.set_random_seed(0)
         self.batches = TokenBatches(
             (directory / "source.txt").read_text("utf-8").splitlines(),
             (directory / "target.txt").read_text("utf-8").splitlines(),
             PieceTokenizer(directory / "vocabulary.txt"),
             batch_tokens=case["batch_tokens"],
-            max_length=case.get("max_length", 200),
+            max_pair_length=case.get("max_length", 200),
         )
         self.model = Transformer(
             num_layers=case["num_layers"],
@@ -33,13 +33,13 @@ class Engine:
             d_ff=case["d_ff"],
             dropout=case["dropout"],
             source_vocab_size=case["vocab_size"],
-            dtype=policy(case.get("precision", "auto")),
+            dtype=policy(case.get("precision", "auto"), case["d_model"], case["d_ff"]),
         )
         schedule = TransformerSchedule(case["d_model"], warmup_steps=case["warmup_steps"])
         self.model.compile(
             keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
             loss=MaskedCrossentropy(label_smoothing=0.1),
-            num_streams="auto" if shares_cores else 1,
+            num_shards="auto" if shares_cores else 1,
         )
         self.dataset = self.batches.dataset()
 
@@ -52,15 +52,15 @@ class Engine:
         return sum(1 for _ in self.dataset.take(len(self.dataset)))
 
     def products(self, size=2048, repeats=5):
-        """FLOP/s of matrix products in the model's precision, one a stream; the best of a few."""
+        """FLOP/s of matrix products in the model's precision, one per shard; the best of a few."""
         a = tf.ones((size, size), self.model.compute_dtype)
-        streams, times = default_streams(), []
-        with ThreadPoolExecutor(streams) as threads:
+        shards, times = default_shards(), []
+        with ThreadPoolExecutor(shards) as threads:
             for _ in range(repeats):
                 start = time.perf_counter()
-                list(threads.map(lambda _: tf.linalg.matmul(a, a)[0, 0].numpy(), range(streams)))
+                list(threads.map(lambda _: tf.linalg.matmul(a, a)[0, 0].numpy(), range(shards)))
                 times.append(time.perf_counter() - start)
-        return streams * 2 * size**3 / min(times)
+        return shards * 2 * size**3 / min(times)
 
 
 class PieceTokenizer:

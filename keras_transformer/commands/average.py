@@ -4,7 +4,7 @@ from pathlib import Path
 
 from keras_transformer.checks import check_directory
 from keras_transformer.commands.training_callbacks import CHECKPOINTS
-from keras_transformer.export.run_directory import is_run, load_run, save_run
+from keras_transformer.inference.run_directory import is_run, load_run, save_run
 from keras_transformer.training.checkpoints import EpochWeights, average_weights, read_history
 
 
@@ -20,8 +20,8 @@ def run(options) -> None:
     history = read_history(weights.directory)
     if options.best is not None and not any(weights.monitor in logs for logs in history):
         raise ValueError(
-            f"{options.run} was trained without text to validate on, so that no epoch is known to "
-            f"be better than another; give --last {options.best}."
+            f"{options.run} was trained without text to validate on, so no epoch is known to be "
+            f"the best; give --last {options.best}."
         )
     for epoch, logs in enumerate(history):
         weights.replay(epoch, logs)

@@ -9,7 +9,7 @@ from keras_transformer.commands import train
 from keras_transformer.commands.options import build_parser
 from keras_transformer.data.synthetic import synthetic_pairs
 from keras_transformer.evaluation.scores import exact_match, score_translations
-from keras_transformer.export.run_directory import load_translator
+from keras_transformer.inference.run_directory import load_translator
 
 TRAIN_OPTIONS = [
     *("--synthetic", "--num-pairs", "34000", "--preset", "tiny", "--dropout", "0"),
@@ -17,12 +17,10 @@ TRAIN_OPTIONS = [
     *("--warmup-steps", "300", "--learning-rate-scale", "0.6", "--cooldown", "0.7"),
     *("--epochs", "2", "--force"),
 ]
-NUM_TEST_PAIRS = 500
+NUM_TEST_PAIRS, NUM_SHOWN = 500, 5
 MODULE_COMMAND = "python -m keras_transformer"
-NUM_SHOWN = 5
 
-# Runs in a process of its own, isolated from this package: all it needs is TensorFlow and the
-# text ops.
+# Runs in a process of its own without this package: it needs only TensorFlow and the text ops.
 FRESH_PROCESS = """
 import sys
 import tensorflow as tf
@@ -47,8 +45,7 @@ def run(options) -> None:
     train.run(build_parser().parse_args(arguments))
 
     translator = load_translator(run_directory)
-    pairs = synthetic_pairs(NUM_TEST_PAIRS, split="test")
-    sources, references = map(list, zip(*pairs, strict=True))
+    sources, references = zip(*synthetic_pairs(NUM_TEST_PAIRS, split="test"), strict=True)
     translations = translator(sources)
     scores = score_translations(translations, references)
     say(f"\nOn {len(sources)} sentences that training never saw:")

@@ -10,7 +10,7 @@ from keras_transformer.evaluation.scores import check_bleu_tokenize, score_trans
 
 
 def run(options) -> None:
-    """Translates the source file and prints how near the target file the result is."""
+    """Translates the source file and prints how close the result is to the target file."""
     check_bleu_tokenize(options.bleu_tokenize)
     if options.output:
         check_new_file("--output", options.output)

@@ -1,24 +1,21 @@
 """`keras-transformer export`: from a run to a SavedModel, or to CTranslate2."""
 
-from keras_transformer.commands.loading import search_options
+from keras_transformer.commands.loading import dashed, given_options, search_options
 from keras_transformer.data.corpus import read_lines
-from keras_transformer.export.run_directory import load_translator
+from keras_transformer.inference.run_directory import load_translator
 
 
 def run(options) -> None:
     """Writes the next version and prints its path."""
-    search = search_options(options)
     if options.format == "ctranslate2":
-        names = ("precision", "signatures", "warmup")
-        _refuse(options, {**search, **{name: getattr(options, name) for name in names}})
-        translator = load_translator(options.run)
-        path = translator.export_ctranslate2(
-            options.directory, quantization=options.quantization, overwrite=options.overwrite
-        )
+        own = {name: getattr(options, name) for name in ("precision", "signatures", "warmup")}
+        _refuse(options, given_options(options) | own)
+        kept = {"quantization": options.quantization, "overwrite": options.overwrite}
+        path = load_translator(options.run).export_ctranslate2(options.directory, **kept)
     else:
         _refuse(options, {"quantization": options.quantization})
         warmup = None if options.warmup is None else list(read_lines(options.warmup))
-        translator = load_translator(options.run, **search)
+        translator = load_translator(options.run, **search_options(options))
         path = translator.export(
             options.directory,
             precision=options.precision or "float32",
@@ -31,6 +28,6 @@ def run(options) -> None:
 
 def _refuse(options, values) -> None:
     """A ValueError that names the options which mean nothing in this format."""
-    given = [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
+    given = [name for name, value in values.items() if value is not None]
     if given:
-        raise ValueError(f"--format {options.format} knows no {', '.join(given)}; leave it out.")
+        raise ValueError(f"--format {options.format} knows no {dashed(given)}; leave it out.")

@@ -8,45 +8,35 @@ from keras_transformer.checks import check_new_file
 from keras_transformer.commands.loading import search_options
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
 from keras_transformer.commands.training_callbacks import LOGS
-from keras_transformer.export.inspection import check_text, inspect_translation
-from keras_transformer.export.run_directory import load_translator
+from keras_transformer.inference.inspection import check_text, inspect_translation
+from keras_transformer.inference.run_directory import load_translator
 from keras_transformer.training.tensorboard import read_curve
+from keras_transformer.visualization import pages
 from keras_transformer.visualization.figures import new_figure
-from keras_transformer.visualization.pages import (
-    attention_part,
-    heading,
-    page,
-    picture,
-    pieces_with_notes,
-    table,
-)
 
 # What a reader sees in each picture.
 EXPLANATIONS = {
-    "Attention": "Choose a word on the left: the lines and the shares on the right say what it "
-    "looks at. In the decoder, a word on the left is one that is being written, and it looks at "
-    "the words before it.",
-    "Translation": "Of each piece, the probability that the model gave it after the pieces before "
-    "it.",
-    "Hypotheses": "All that the search ended with, best first. The score is log P over the length "
+    "Attention": "Choose a word on the left: the lines and the shares on the right show where it "
+    "looks. In the decoder, a word on the left is being written; it looks at the words before it.",
+    "Translation": "The probability of each piece, given the pieces before it.",
+    "Hypotheses": "All results of the search, best first. The score is log P over the length "
     "penalty.",
-    "Beam": "Each column adds a token; below each piece stands the log-probability of all up to "
-    "it. Dark lines lead to the hypotheses above, a cross is where one died, since others of its "
-    "length were more probable.",
+    "Beam": "Each column adds a token; below each piece stands the log-probability up to there. "
+    "Dark lines lead to the hypotheses above. At a cross the search dropped one, because others "
+    "of its length were more probable.",
     "Encoder self-attention": "Rows look, columns are looked at: source pieces at source pieces.",
     "Decoder self-attention": "Each row is a piece as it is written. It looks at the pieces before "
-    "it, beginning with the start token; what comes later is masked.",
-    "Cross-attention": "Each row is a piece as it is written, and the columns are the source. A "
-    "head that has learnt to align shows a line from top left to bottom right.",
-    "One word": "Each row is a head. The number is the share of what it looks at most.",
-    "Masks": "As the layers see them, with two positions of padding as in a batch beside a longer "
+    "it, from the start token on; what comes later is masked.",
+    "Cross-attention": "Each row is a piece as it is written; the columns are the source. A head "
+    "that has learnt to align shows a line from top left to bottom right.",
+    "One word": "Each row is a head. The number is its largest share.",
+    "Masks": "As the layers see them, with two positions of padding as in a batch with a longer "
     "sentence. Blue: may look; white: may not.",
-    "Positions": "What is added to the embedding of a word for its place. Each pair of columns is "
-    "a sine and a cosine; the waves grow longer from left to right.",
-    "Similarity of positions": "Near positions are alike, and how alike depends on the distance "
-    "alone.",
+    "Positions": "What is added to a word's embedding for its place. Each pair of columns is a "
+    "sine and a cosine; the waves grow longer from left to right.",
+    "Similarity of positions": "Near positions are alike; only the distance counts.",
     "Schedule": "The paper's learning rate at this model's width, with half, once and twice the "
-    "warm-up; dashed, what this run has logged.",
+    "warm-up; dashed: what this run has logged.",
 }
 
 
@@ -63,22 +53,22 @@ def run(options) -> None:
     shown = shown_word(inspection, options.word)
     measured = read_curve(Path(options.run) / LOGS / "train", "step_learning_rate")
     figures = sentence_figures(inspection, shown) | model_figures(translator.model, measured)
-    attention = attention_part(inspection.maps(), shown)
-    parts = [heading("Attention", EXPLANATIONS["Attention"]), attention]
-    parts += translation_parts(inspection)
-    for name, figure in figures.items():
-        parts += [heading(name, EXPLANATIONS[name]), picture(figure, EXPLANATIONS[name])]
-    out.write_text(page(f"{sentence} → {inspection.texts[0]}", parts), "utf-8")
+    parts = {"Attention": pages.attention_part(inspection.maps(), shown)}
+    parts |= translation_parts(inspection)
+    parts |= {name: pages.picture(figure, EXPLANATIONS[name]) for name, figure in figures.items()}
+    body = []
+    for name, part in parts.items():
+        body += [pages.heading(name, EXPLANATIONS[name]), part]
+    out.write_text(pages.page(f"{sentence} → {inspection.texts[0]}", body), "utf-8")
     print(out)
 
 
-def translation_parts(inspection) -> list[str]:
+def translation_parts(inspection) -> dict[str, str]:
     """The HTML of the best translation, piece by piece, and of all hypotheses."""
     percents = [f"{probability:.1%}" for probability in np.exp(inspection.log_probs)]
-    hypotheses = zip(inspection.texts, inspection.scores, strict=True)
-    return [
-        heading("Translation", EXPLANATIONS["Translation"]),
-        pieces_with_notes(inspection.target_pieces, percents),
-        heading("Hypotheses", EXPLANATIONS["Hypotheses"]),
-        table(["rank", "score", "text"], [(i, s, t) for i, (t, s) in enumerate(hypotheses, 1)]),
-    ]
+    ranks = range(1, 1 + len(inspection.texts))
+    hypotheses = zip(ranks, inspection.scores, inspection.texts, strict=True)
+    return {
+        "Translation": pages.pieces_with_notes(inspection.target_pieces, percents),
+        "Hypotheses": pages.table(["rank", "score", "text"], hypotheses),
+    }

@@ -11,7 +11,7 @@ from keras_transformer.visualization.masks import mask_maps
 from keras_transformer.visualization.positions import position_map, position_similarity
 from keras_transformer.visualization.schedule import learning_rates
 
-# A sentence alone has no padding, which is what half of the masks are for.
+# One sentence alone has no padding, and half of the masks are about padding.
 NUM_PADDED, NUM_POSITIONS = 2, 100
 PAPER_WARMUP = 4000
 ENCODER, DECODER = "Encoder self-attention", "Decoder self-attention"
@@ -35,14 +35,14 @@ def sentence_figures(inspection, shown) -> dict:
 
 
 def padded_mask_maps(inspection):
-    """The masks of a sentence in a batch with a longer one."""
+    """The masks of a sentence whose batch has a longer one."""
     ids = (np.pad(ids, (0, NUM_PADDED)) for ids in (inspection.source_ids, inspection.read_ids))
     padding = ["<pad>"] * NUM_PADDED
     return mask_maps(*ids, inspection.source_pieces + padding, inspection.read_pieces + padding)
 
 
 def model_figures(model, measured=None) -> dict:
-    """What does not depend on a sentence: positions, and the learning rate of this width.
+    """The pictures that need no sentence: positions, and the learning rate of this width.
 
     Args:
         model: a `Transformer`.
@@ -50,13 +50,11 @@ def model_figures(model, measured=None) -> dict:
     """
     positions = keras.ops.convert_to_numpy(model.source_embedding.positions(NUM_POSITIONS))
     d_model = positions.shape[1]
-    peak, num_steps = PAPER_WARMUP, 5 * PAPER_WARMUP
-    if measured is not None:
-        steps, rates = measured
-        peak, num_steps = int(steps[np.argmax(rates)]), int(max(steps))
+    steps, rates = measured or ([PAPER_WARMUP, 5 * PAPER_WARMUP], [1, 0])
+    peak, num_steps = max(1, int(steps[np.argmax(rates)])), int(max(steps))
     schedules = {
         f"d_model {d_model}, warm-up {warmup:,}": TransformerSchedule(d_model, warmup)
-        for warmup in sorted({max(1, peak // 2), max(1, peak), max(1, 2 * peak)})
+        for warmup in (max(1, peak // 2), peak, 2 * peak)
     }
     return {
         "Positions": position_map(positions),
@@ -68,17 +66,16 @@ def model_figures(model, measured=None) -> dict:
 def shown_word(inspection, word=None):
     """The name of a map and the index of the query with which `word` begins.
 
-    By default the source word whose heads look at the most different pieces.
+    By default it is the source word whose heads look at the most different pieces.
 
     Raises:
         ValueError: if neither the sentence nor its translation has that word.
     """
     maps = inspection.maps()
     if word is None:
-        weights, pieces, _ = maps[ENCODER]
-        favorites = weights.argmax(axis=-1).reshape(-1, weights.shape[2])  # (N * H, S)
-        most_varied = max(whole_words(pieces), key=lambda i: len(set(favorites[:, i])))
-        return ENCODER, most_varied
+        scores, pieces, _ = maps[ENCODER]
+        favorites = scores.argmax(axis=-1).reshape(-1, len(pieces))  # (N * H, S)
+        return ENCODER, max(whole_words(pieces), key=lambda i: len(set(favorites[:, i])))
     for name in (ENCODER, DECODER):
         place = find_word(maps[name][1], word)
         if place is not None:
@@ -90,9 +87,9 @@ def shown_word(inspection, word=None):
 
 
 def find_word(pieces, word: str):
-    """The index of the piece `word`, else of the first piece with which it begins, or None.
+    """The index of the piece `word`, or of the first piece with which it begins, or None.
 
-    Places where a word begins come before others, which a language without spaces needs.
+    Pieces that begin a word come first; a language without spaces needs the others, too.
     """
     spelled = [piece.removeprefix(SPACE_SYMBOL) for piece in pieces]
     if word in spelled:

@@ -1,5 +1,6 @@
 """`keras-transformer train`: from parallel text to a run directory."""
 
+import json
 import shutil
 import sys
 import time
@@ -9,27 +10,29 @@ import keras
 
 from keras_transformer import presets
 from keras_transformer.checks import check_directory
-from keras_transformer.commands.training_callbacks import CHECKPOINTS, LOGS, NO_BLEU, Callbacks
-from keras_transformer.commands.training_text import read_texts, say
+from keras_transformer.commands.training_callbacks import CHECKPOINTS, LOGS, Callbacks
+from keras_transformer.commands.training_text import read_texts, refuse_without_validation, say
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.evaluation.scores import check_bleu_tokenize, score_translations
-from keras_transformer.export.run_directory import CONFIG, TOKENIZER, WEIGHTS, is_run
+from keras_transformer.inference.run_directory import CONFIG, TOKENIZER, WEIGHTS, is_run
 from keras_transformer.models.transformer import Transformer
-from keras_transformer.training.checkpoints import TrainingCheckpoint
+from keras_transformer.training.checkpoints import TrainingCheckpoint, replacing
 from keras_transformer.training.distribution import strategy_scope
 from keras_transformer.training.losses import MaskedCrossentropy
-from keras_transformer.training.precision import policy
+from keras_transformer.training.precision import fastest_precision, policy, product_rates
 from keras_transformer.training.schedules import TransformerSchedule
-from keras_transformer.training.streams import share_cores_between_streams
+from keras_transformer.training.shards import share_cores_between_shards
 
 # A translation may be longer than all that was trained on.
 MODEL_LENGTH = 2048
+# In the folder of checkpoints: the precision that a run began in, and goes on in.
+PRECISION = "precision.json"
 
 
 def run(options) -> None:
     """Reads the text, trains, and leaves the best epoch in the run directory."""
-    share_cores_between_streams()
+    share_cores_between_shards()
     check_bleu_tokenize(options.bleu_tokenize)
     check_together(options)
     out = Path(options.out)
@@ -37,13 +40,12 @@ def run(options) -> None:
     if not resumes:
         check_out(options)
     texts = read_texts(options)
+    options.precision = chosen_precision(options, resumes)
     keras.utils.set_random_seed(options.seed)
     tokenizer = make_tokenizer(texts, options, resumes)
     train, valid = batches(texts, tokenizer, options)
     total_steps = train.num_batches * options.epochs
-    report(texts, tokenizer, train, valid, options)
-    if total_steps <= options.warmup_steps:
-        say(warmup_note(total_steps, options.warmup_steps))
+    report(texts, tokenizer, train, valid, total_steps, options)
     with strategy_scope(options.strategy):
         model = build_model(tokenizer, total_steps, options)
     callbacks = Callbacks(model, tokenizer, texts, train, valid, options)
@@ -58,6 +60,7 @@ def run(options) -> None:
         if not is_run(out):
             out.mkdir(parents=True, exist_ok=True)
             tokenizer.save(out / TOKENIZER)
+    keep_precision(out / CHECKPOINTS, options.precision)
     start = time.monotonic()
     if first_epoch < options.epochs and not callbacks.has_stopped():
         model.fit(
@@ -67,7 +70,7 @@ def run(options) -> None:
             epochs=options.epochs,
             shuffle=False,
             verbose=verbosity(options.quiet),
-            callbacks=callbacks.all(),
+            callbacks=callbacks.all,
         )
     callbacks.finish()
     say(f"trained {(time.monotonic() - start) / 60:.1f} minutes")
@@ -78,9 +81,8 @@ def check_together(options) -> None:
     """Refuses options that mean nothing without others, before any work."""
     if options.r_drop_delay is not None and not options.r_drop:
         raise ValueError("--r-drop-delay needs R-Drop; add --r-drop 5.")
-    may_validate = options.valid_source is not None or options.tfds or options.synthetic
-    if options.early_stopping is not None and not may_validate:
-        raise ValueError(NO_BLEU)
+    if not (options.valid_source or options.tfds or options.synthetic):
+        refuse_without_validation(options)
 
 
 def check_out(options) -> None:
@@ -94,14 +96,35 @@ def check_out(options) -> None:
         return
     if not is_run(out):
         raise ValueError(f"--out {out} holds other files; name a new or an empty directory.")
-    if options.resume and not options.force:
-        raise ValueError(
-            f"--out {out} holds a run but no state to go on from; add --force to train it anew."
-        )
     if not options.force:
-        raise ValueError(
-            f"--out {out} holds a run already; name another, or add --force or --resume."
-        )
+        fault = "already; name another, or add --force or --resume"
+        if options.resume:
+            fault = "but no state to go on from; add --force to train it again"
+        raise ValueError(f"--out {out} holds a run {fault}.")
+
+
+def chosen_precision(options, resumes) -> str:
+    """The precision that was asked for; for "auto" the one a run began in, or the faster one."""
+    kept = Path(options.out) / CHECKPOINTS / PRECISION
+    if options.precision != "auto":
+        return options.precision
+    if resumes and kept.is_file():
+        precision = json.loads(kept.read_text("utf-8"))["precision"]
+        say(f"precision: {precision}, as the run began")
+        return precision
+    preset = getattr(presets, options.preset.upper())
+    sizes = preset["d_model"], preset["d_ff"]
+    precision, rates = fastest_precision(*sizes), product_rates(*sizes)
+    figures = ", ".join(f"{rate / 1e9:.0f} GFLOP/s in {name}" for name, rate in rates.items())
+    say(f"precision: {precision} (products of the model's size: {figures})")
+    return precision
+
+
+def keep_precision(directory, precision) -> None:
+    """Keeps the precision in the run, so that another measurement does not change it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with replacing(directory / PRECISION) as temporary:
+        temporary.write_text(json.dumps({"precision": precision}), "utf-8")
 
 
 def make_tokenizer(texts, options, resumes) -> Tokenizer:
@@ -109,13 +132,12 @@ def make_tokenizer(texts, options, resumes) -> Tokenizer:
     path = Path(options.out) / TOKENIZER
     if resumes and path.is_file():
         return Tokenizer.load(path)
-    return Tokenizer.train_on_texts(
-        texts.train.sources + texts.train.targets, vocab_size=options.vocab_size
-    )
+    both_languages = texts.train.sources + texts.train.targets
+    return Tokenizer.train_on_texts(both_languages, vocab_size=options.vocab_size)
 
 
 def bleu_note(references, tokenize) -> str | None:
-    """What is said where BLEU will be 0 whatever the translations are."""
+    """What to say where BLEU will be 0 whatever the translations are, or None."""
     if score_translations(references, references, tokenize).bleu > 0:
         return None
     return (
@@ -126,10 +148,9 @@ def bleu_note(references, tokenize) -> str | None:
 
 def batches(texts, tokenizer, options):
     """Training and validation `TokenBatches`; the latter None without validation text."""
-    sizes = {"batch_tokens": options.batch_tokens, "max_length": options.max_length}
-    train = TokenBatches(
-        *texts.train[:2], tokenizer, **sizes, seed=options.seed, bpe_dropout=options.bpe_dropout
-    )
+    sizes = {"batch_tokens": options.batch_tokens, "max_pair_length": options.max_length}
+    random = {"seed": options.seed, "bpe_dropout": options.bpe_dropout}
+    train = TokenBatches(*texts.train[:2], tokenizer, **sizes, **random)
     if texts.valid is None:
         return train, None
     # As much memory as a part of a training batch needs.
@@ -140,34 +161,28 @@ def batches(texts, tokenizer, options):
         raise ValueError(f"the text to validate on: {error}") from error
 
 
-def report(texts, tokenizer, train, valid, options) -> None:
-    """Says what there is to train on, and what was left out and why."""
-    say(f"{len(train.rows)} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
-    say(f"{tokenizer.vocab_size} subwords, {train.num_target_tokens} target tokens an epoch")
-    if valid is None:
-        return
-    if note := bleu_note(texts.valid.targets, options.bleu_tokenize):
-        say(note)
-    if skipped(texts.valid, valid):
-        # Those with too many tokens are still translated for BLEU.
-        say(f"{len(valid.rows)} validation pairs (skipped: {skipped(texts.valid, valid)})")
+def report(texts, tokenizer, train, valid, total_steps, options) -> None:
+    """Says what there is to train on, what was left out and why, and what looks like a mistake."""
+    say(f"{len(train.kept)} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
+    say(f"{tokenizer.vocab_size} subwords, {train.num_target_tokens} target tokens per epoch")
+    if valid is not None:
+        if note := bleu_note(texts.valid.targets, options.bleu_tokenize):
+            say(note)
+        if reasons := skipped(texts.valid, valid):
+            # Those with too many tokens are still translated for BLEU.
+            say(f"{len(valid.kept)} validation pairs (skipped: {reasons})")
+    if total_steps <= options.warmup_steps:
+        say(
+            f"note: all {total_steps} steps are within --warmup-steps {options.warmup_steps}, "
+            "before the learning rate is at its largest; give more --epochs, fewer --batch-tokens "
+            "or fewer --warmup-steps (a quarter of the steps is usual)"
+        )
 
 
 def skipped(corpus, batches) -> str:
     """Why pairs of a corpus are not in its batches, with their numbers."""
-    reasons = dict(corpus.skipped)
-    if batches.num_too_long:
-        reasons["more tokens than --max-length"] = batches.num_too_long
-    return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-
-
-def warmup_note(total_steps, warmup_steps) -> str:
-    """What is said of a training that ends before its learning rate has risen."""
-    return (
-        f"note: all {total_steps} steps are within --warmup-steps {warmup_steps}, before the "
-        "learning rate is at its largest; give more --epochs, fewer --batch-tokens or fewer "
-        "--warmup-steps (a quarter of the steps is usual)"
-    )
+    reasons = corpus.skipped | {"more tokens than --max-length": batches.num_too_long}
+    return ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
 
 
 def build_model(tokenizer, total_steps, options) -> Transformer:
@@ -175,20 +190,12 @@ def build_model(tokenizer, total_steps, options) -> Transformer:
     size = dict(getattr(presets, options.preset.upper()))
     if options.dropout is not None:
         size["dropout"] = options.dropout
-    dtype = policy(options.precision)
-    model = Transformer(
-        **size,
-        source_vocab_size=tokenizer.vocab_size,
-        max_length=max(MODEL_LENGTH, options.max_length),
-        dtype=dtype,
-    )
-    schedule = TransformerSchedule(
-        size["d_model"],
-        options.warmup_steps,
-        options.learning_rate_scale,
-        cooldown_steps=int(options.cooldown * total_steps),
-        total_steps=total_steps,
-    )
+    dtype = policy(options.precision, size["d_model"], size["d_ff"])
+    size |= {"max_length": max(MODEL_LENGTH, options.max_length), "dtype": dtype}
+    model = Transformer(**size, source_vocab_size=tokenizer.vocab_size)
+    rise = size["d_model"], options.warmup_steps, options.learning_rate_scale
+    cooldown_steps = int(options.cooldown * total_steps)
+    schedule = TransformerSchedule(*rise, cooldown_steps=cooldown_steps, total_steps=total_steps)
     adam = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
     average = {} if options.ema is None else {"use_ema": True, "ema_momentum": options.ema}
     model.compile(
@@ -202,7 +209,5 @@ def build_model(tokenizer, total_steps, options) -> Transformer:
 
 
 def verbosity(quiet: bool) -> int:
-    """Keras's `verbose`: a bar on a terminal, a line an epoch in a file, or nothing."""
-    if quiet:
-        return 0
-    return 1 if sys.stdout.isatty() else 2
+    """Keras's `verbose`: a bar on a terminal, a line per epoch in a file, or nothing."""
+    return 0 if quiet else 1 if sys.stdout.isatty() else 2

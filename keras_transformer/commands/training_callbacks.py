@@ -3,46 +3,25 @@
 from pathlib import Path
 
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
-from keras_transformer.commands.training_text import say
+from keras_transformer.commands.training_text import refuse_without_validation, say
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.evaluation.scores import score_translations
-from keras_transformer.export.inspection import inspect_translation
-from keras_transformer.export.run_directory import save_run
-from keras_transformer.export.translator import Translator
-from keras_transformer.training.callbacks import (
-    KeepBest,
-    StopEarly,
-    StopOnNaN,
-    TimeLimit,
-    TokenLogs,
-    TokensPerSecond,
-    TranslationMonitor,
-    UseAverage,
-)
-from keras_transformer.training.checkpoints import (
-    EpochWeights,
-    TrainingCheckpoint,
-    average_weights,
-)
-from keras_transformer.training.delay_r_drop import DelayRDrop
-from keras_transformer.training.streams import default_streams
-from keras_transformer.training.tensorboard import (
-    AttentionMonitor,
-    TensorBoardMonitor,
-    write_projector,
-)
+from keras_transformer.inference.inspection import inspect_translation
+from keras_transformer.inference.run_directory import save_run
+from keras_transformer.inference.translator import Translator
+from keras_transformer.training import callbacks, checkpoints, tensorboard
+from keras_transformer.training.shards import default_shards
 from keras_transformer.visualization.figures import new_figure
 from keras_transformer.visualization.monitor import FigureMonitor
 
 CHECKPOINTS, LOGS = "checkpoints", "logs"
 # A token is 16 pixels of a picture.
-NUM_ATTENTION_PICTURES, LONGEST_ATTENTION = 3, 200
+NUM_ATTENTION_PICTURES, MAX_ATTENTION_TOKENS = 3, 200
 PROFILE_STEPS = 10, 15
-# A model that knows little yet writes without end, and its pictures would be as long.
-LONGEST_PICTURED = 40
-NO_BLEU = (
-    "--early-stopping needs a BLEU to watch; name text with --valid-source and --valid-target."
-)
+# A model that has learnt little never stops writing, and its pictures would be as long.
+MAX_PICTURED_TOKENS = 40
+# The options, besides numbers and switches, that the tab HParams shows.
+SHOWN_WORDS = ("preset", "precision", "strategy", "bleu_tokenize")
 
 
 class Callbacks:
@@ -50,54 +29,24 @@ class Callbacks:
 
     def __init__(self, model, tokenizer, texts, train, valid, options):
         self.model, self.tokenizer, self.options = model, tokenizer, options
-        self.out = Path(options.out)
-        self.logs = self.out / LOGS
-        self.monitor = None if texts.valid is None else self._translation_monitor(texts.valid)
-        self.attention = (
-            None if texts.valid is None else self._attention_monitor(texts.valid, valid)
-        )
-        self.figures = self._figure_monitor(texts.valid) if options.plots else None
-        self.tokens = TokensPerSecond(lambda: train.num_target_tokens)
-        self.best = KeepBest(self._save)
-        self.weights = EpochWeights(
-            self.out / CHECKPOINTS, keep=max(options.keep, options.average or 0)
-        )
-        self.checkpoint = TrainingCheckpoint(self.out / CHECKPOINTS)
-        self.early = None
-        if options.early_stopping is not None:
-            if texts.valid is None:
-                raise ValueError(NO_BLEU)
-            self.early = StopEarly(options.early_stopping)
-
-    def all(self) -> list:
-        """The callbacks, in the order in which each needs the others' logs."""
-        options = self.options
-        average = None if options.ema is None else UseAverage()
-        limit = None if options.max_minutes is None else TimeLimit(options.max_minutes)
-        delay = None if options.r_drop_delay is None else DelayRDrop(options.r_drop_delay)
-        board = TensorBoardMonitor(
-            self.logs,
-            settings=_settings(options),
-            profile_steps=PROFILE_STEPS if options.profile else None,
-        )
-        callbacks = [
-            delay,
-            StopOnNaN(),
-            self.tokens,
-            TokenLogs(),
-            average,
-            self.monitor,
-            self.attention,
-            self.figures,
-            self.best,
-            self.weights,
-            average and average.restore,
-            self.early,
-            limit,
-            board,
-            self.checkpoint,
-        ]
-        return [callback for callback in callbacks if callback is not None]
+        self.out, self.logs = Path(options.out), Path(options.out) / LOGS
+        self.best = callbacks.KeepBest(self._save)
+        keep = max(options.keep, options.average or 0)
+        self.weights = checkpoints.EpochWeights(self.out / CHECKPOINTS, keep=keep)
+        self.checkpoint = checkpoints.TrainingCheckpoint(self.out / CHECKPOINTS)
+        self.early = options.early_stopping and callbacks.StopEarly(options.early_stopping)
+        delay = options.r_drop_delay and callbacks.DelayRDrop(options.r_drop_delay)
+        average = None if options.ema is None else callbacks.UseAverage()
+        tokens = callbacks.TokensPerSecond(lambda: train.num_target_tokens)
+        limit = options.max_minutes and callbacks.TimeLimit(options.max_minutes)
+        profiled = {"profile_steps": PROFILE_STEPS if options.profile else None}
+        board = tensorboard.TensorBoardMonitor(self.logs, settings=_settings(options), **profiled)
+        before = [delay, callbacks.StopOnNaN(), tokens, callbacks.TokenLogs(), average]
+        kept = [self.best, self.weights, average and average.restore]
+        after = [self.early, limit, board, self.checkpoint]
+        # Each comes after those whose logs it needs.
+        every = [*before, *self._monitors(texts.valid, valid), *kept, *after]
+        self.all = [callback for callback in every if callback is not None]
 
     def restore(self) -> int:
         """Goes back to the last finished epoch; returns the number of finished epochs."""
@@ -116,49 +65,52 @@ class Callbacks:
         """Averages the last epochs, if asked to, and writes what the projector shows."""
         if self.options.average is not None:
             paths = self.weights.last(self.options.average)
-            average_weights(self.model, paths)
+            checkpoints.average_weights(self.model, paths)
             self._save()
             say(f"kept the mean of the last {len(paths)} epochs")
-        vectors = self.model.output_embeddings()
         pieces = self.tokenizer.pieces(range(self.tokenizer.vocab_size))
-        write_projector(self.logs, vectors, pieces)
+        tensorboard.write_projector(self.logs, self.model.lm_head_kernel(), pieces)
 
     def _save(self):
         save_run(self.model, self.tokenizer, self.out, dtype="float32")
 
-    def _translation_monitor(self, valid):
+    def _monitors(self, texts, batches) -> list:
+        """What shows how the model translates the text to validate on."""
+        if texts is None:
+            refuse_without_validation(self.options)
+            return []
+        monitors = [self._translation_monitor(texts), self._attention_monitor(texts, batches)]
+        if self.options.plots:
+            monitors.append(self._figure_monitor(texts.sources[0]))
+        return monitors
+
+    def _translator(self, max_length, strategy="beam", **options):
+        lengths = {"max_source_length": max_length, "max_length": max_length}
+        return Translator(self.model, self.tokenizer, strategy, **lengths, **options)
+
+    def _translation_monitor(self, texts):
         def score(translations, references):
             scores = score_translations(translations, references, self.options.bleu_tokenize)
             return {"bleu": scores.bleu, "chrf": scores.chrf}
 
-        longest = max(256, self.options.max_length)
-        settings = {"batch_size": 128, "num_streams": default_streams()}
-        settings |= {"max_source_length": longest, "max_length": longest}
-        translator = Translator(self.model, self.tokenizer, search="greedy", **settings)
-        return TranslationMonitor(
-            translator, score, valid.sources, valid.targets, log_dir=self.logs
-        )
+        batches = {"batch_size": 128, "num_parallel_batches": default_shards()}
+        translator = self._translator(max(256, self.options.max_length), "greedy", **batches)
+        return callbacks.TranslationMonitor(translator, score, *texts[:2], log_dir=self.logs)
 
     def _attention_monitor(self, texts, batches):
-        pairs, lengths = [], batches.plain.lengths[batches.rows]
-        for i in batches.rows[lengths <= LONGEST_ATTENTION][:NUM_ATTENTION_PICTURES]:
+        pairs, lengths = [], batches.tokenized.lengths[batches.kept]
+        for i in batches.kept[lengths <= MAX_ATTENTION_TOKENS][:NUM_ATTENTION_PICTURES]:
             pair = TokenBatches([texts.sources[i]], [texts.targets[i]], self.tokenizer)
             inputs, _ = next(pair.epoch(0))
             pairs.append(tuple(ids[:1] for ids in inputs))
-        return AttentionMonitor(self.model.cross_attention_weights, pairs, self.logs)
+        return tensorboard.AttentionMonitor(self.model.cross_attention_scores, pairs, self.logs)
 
-    def _figure_monitor(self, valid):
-        if valid is None:
-            raise ValueError(
-                "--plots needs a sentence to draw; name text with --valid-source and "
-                "--valid-target."
-            )
+    def _figure_monitor(self, sentence):
         new_figure(1, 1)  # fails without matplotlib
-        longest = {"max_source_length": LONGEST_PICTURED, "max_length": LONGEST_PICTURED}
-        translator = Translator(self.model, self.tokenizer, **longest)
+        translator = self._translator(MAX_PICTURED_TOKENS)
 
         def draw():
-            inspection = inspect_translation(translator, valid.sources[0])
+            inspection = inspect_translation(translator, sentence)
             return _tags(sentence_figures(inspection, shown_word(inspection)))
 
         return FigureMonitor(self.logs, draw, at_start=lambda: _tags(model_figures(self.model)))
@@ -171,7 +123,8 @@ def _tags(figures) -> dict:
 
 def _settings(options) -> dict:
     """The options that are numbers, words or switches, for the tab HParams."""
-    values = {name: value for name, value in vars(options).items() if value is not None}
-    plain = {name: value for name, value in values.items() if isinstance(value, bool | int | float)}
-    words = {name: values[name] for name in ("preset", "precision", "strategy", "bleu_tokenize")}
-    return {**plain, **words}
+    return {
+        name: value
+        for name, value in vars(options).items()
+        if isinstance(value, bool | int | float) or name in SHOWN_WORDS
+    }

@@ -17,22 +17,37 @@ class Texts(NamedTuple):
 
 def read_texts(options) -> Texts:
     """The corpora that the options name."""
-    files = options.source is not None or options.target is not None
-    given = [files, options.tsv is not None, options.tfds is not None, options.synthetic]
-    if sum(given) != 1:
+    given = [options.source or options.target, options.tsv, options.tfds, options.synthetic]
+    if sum(map(bool, given)) != 1:
         raise ValueError("give one of --source and --target, --tsv, --tfds, --synthetic.")
-    both_or_none("--source", options.source, "--target", options.target)
-    both_or_none("--valid-source", options.valid_source, "--valid-target", options.valid_target)
-    valid = None
-    if options.valid_source is not None:
-        valid = read_files(options.valid_source, options.valid_target, errors=options.errors)
-    if files:
-        return Texts(read_files(options.source, options.target, errors=options.errors), valid)
-    if options.tsv is not None:
-        return Texts(read_tsv(options.tsv, errors=options.errors), valid)
-    if options.tfds is not None:
+    valid, train = (read_both(options, prefix) for prefix in ("valid_", ""))
+    if options.tsv:
+        train = read_tsv(options.tsv, errors=options.errors)
+    if options.tfds:
         return tfds_texts(options.tfds, valid, options.errors)
-    return synthetic_texts(options.num_pairs, options.seed, valid)
+    if options.synthetic:
+        return synthetic_texts(options.num_pairs, options.seed, valid)
+    return Texts(train, valid)
+
+
+def read_both(options, prefix: str) -> Corpus | None:
+    """The corpus of --source and --target, or of those with a prefix; None if not given."""
+    files = [getattr(options, prefix + side) for side in ("source", "target")]
+    if not any(files):
+        return None
+    if not all(files):
+        names = [f"--{prefix}{side}".replace("_", "-") for side in ("source", "target")]
+        missing = names[1] if files[0] else names[0]
+        raise ValueError(f"{' and '.join(names)} go together; {missing} is missing.")
+    return read_files(*files, errors=options.errors)
+
+
+def refuse_without_validation(options) -> None:
+    """Refuses the options that need text to validate on."""
+    for option, need in (("early-stopping", "a BLEU to watch"), ("plots", "a sentence to draw")):
+        if getattr(options, option.replace("-", "_")):
+            remedy = "name text with --valid-source and --valid-target"
+            raise ValueError(f"--{option} needs {need}; {remedy}.")
 
 
 def tfds_texts(name: str, valid: Corpus | None, errors: str) -> Texts:
@@ -49,17 +64,11 @@ def synthetic_texts(num_pairs: int, seed: int, valid: Corpus | None) -> Texts:
     """Generated pairs, validated on others unless there is text for that."""
     from keras_transformer.data.synthetic import synthetic_pairs
 
-    splits = []
+    texts = []
     for split, size in (("train", num_pairs), ("valid", NUM_SYNTHETIC_VALID)):
-        sources, targets = zip(*synthetic_pairs(size, split=split, seed=seed), strict=True)
-        splits.append(Corpus(list(sources), list(targets), {}))
-    return Texts(splits[0], valid or splits[1])
-
-
-def both_or_none(first: str, first_value, second: str, second_value) -> None:
-    if (first_value is None) != (second_value is None):
-        missing = first if first_value is None else second
-        raise ValueError(f"{first} and {second} go together; {missing} is missing.")
+        pairs = synthetic_pairs(size, split=split, seed=seed)
+        texts.append(Corpus(*map(list, zip(*pairs, strict=True)), {}))
+    return Texts(texts[0], valid or texts[1])
 
 
 def say(line: str) -> None:

@@ -9,7 +9,7 @@ CHUNK_BYTES, MOST_LINES = 1 << 16, 512
 
 
 def run(options) -> None:
-    """Translates standard input until it ends, as much at a time as has arrived."""
+    """Translates standard input until it ends, each time as much as has arrived."""
     with loaded(options.model, options) as translate:
         for lines in lines_as_they_come(sys.stdin.buffer):
             for translation in translate([decode(line) for line in lines]):
@@ -18,7 +18,7 @@ def run(options) -> None:
 
 
 def lines_as_they_come(stream):
-    """Yields lists of lines, bytes without their ends, without waiting for more than one line.
+    """Yields lists of lines, bytes without their ends, and waits for no second line.
 
     A byte order mark at the beginning is not text.
     """

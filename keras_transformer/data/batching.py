@@ -1,22 +1,26 @@
-"""Sentence pairs to padded batches of few shapes, each of about the same number of tokens."""
+"""Sentence pairs to padded batches: few shapes, about the same number of tokens per batch."""
+
+from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.checks import check_int, check_positive_int, check_seed, check_texts
+from keras_transformer import checks
 from keras_transformer.data.special_tokens import END_ID, START_ID
 from keras_transformer.data.token_rows import TokenPairs, sample_rows, tokenize_rows
+from keras_transformer.data.tokenizer import Tokenizer
 
 ROWS_MULTIPLE = 8
 
 
-def bucket_widths(lengths, num_buckets: int) -> list[int]:
-    """The widths that pad `lengths` with the fewest tokens, when there may be `num_buckets`.
+def bucket_widths(lengths: Iterable[int], num_buckets: int) -> list[int]:
+    """Finds the `num_buckets` widths that pad `lengths` with the fewest tokens.
 
-    Exact, by dynamic programming over the distinct lengths: the best split of the shortest n of
-    them into k buckets extends the best split of fewer into k - 1.
+    The result is exact, by dynamic programming over the distinct lengths: the best split of the n
+    shortest into k buckets extends the best split of fewer lengths into k - 1.
 
     Args:
         lengths: integers, at least one.
@@ -49,28 +53,29 @@ def bucket_widths(lengths, num_buckets: int) -> list[int]:
 class TokenBatches:
     """Batches of sentence pairs of similar length, for `model.fit`.
 
-    A batch holds about `batch_tokens` target positions, so long and short sentences cost the same
-    a step. Pairs are grouped by length into `num_buckets` static shapes, which keeps both padding
-    and the number of compiled graphs low; what does not fill a batch joins the next longer
-    bucket, and the last batch is filled with empty rows, which neither loss nor metrics count.
-    The order is a function of the seed and the epoch alone.
+    A batch holds about `batch_tokens` target positions, so a step costs the same for long and for
+    short sentences. Pairs are grouped by length into `num_buckets` fixed shapes, which keeps
+    padding and the number of compiled graphs low. Pairs that do not fill a batch join the next
+    longer bucket. Empty rows fill the last batch; neither loss nor metrics count them. The order
+    depends only on the seed and the epoch.
 
     Args:
         sources: the source strings.
         targets: the target strings, aligned with `sources`.
-        tokenizer: a `Tokenizer`.
-        batch_tokens: target positions in a batch, padding included.
+        tokenizer: the tokenizer of both sides.
+        batch_tokens: target positions per batch, including padding.
         num_buckets: the largest number of shapes.
-        max_length: pairs with a longer side, in tokens with the end token, are left out and
-            counted in `num_too_long`.
-        shuffle: whether each epoch has an order of its own.
-        seed: of that order, and of BPE-dropout.
-        bpe_dropout: the rate of `Tokenizer.sample`, which then splits the text anew for every
-            epoch; 0 for the one split that translation uses.
+        max_pair_length: leaves out pairs with a longer side, counted in tokens with the end token.
+            `num_too_long` says how many.
+        shuffle: whether every epoch has another order.
+        seed: the seed of that order and of BPE-dropout.
+        bpe_dropout: the rate of `Tokenizer.sample`, which splits the text again in every epoch;
+            0 uses the one split that translation uses.
 
     Raises:
-        ValueError: if the sides differ in number, no pair is left, or a size is out of range.
-        TypeError: if a text is no string.
+        ValueError: if the numbers of sources and targets differ, no pair is left, or a size is out
+            of range.
+        TypeError: if a text is not a string.
 
     Example:
         >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
@@ -82,60 +87,57 @@ class TokenBatches:
 
     def __init__(
         self,
-        sources,
-        targets,
-        tokenizer,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        tokenizer: Tokenizer,
         *,
-        batch_tokens=4096,
-        num_buckets=16,
-        max_length=200,
-        shuffle=True,
-        seed=0,
-        bpe_dropout=0.0,
+        batch_tokens: int = 4096,
+        num_buckets: int = 16,
+        max_pair_length: int = 200,
+        shuffle: bool = True,
+        seed: int = 0,
+        bpe_dropout: float = 0.0,
     ):
-        sources, targets = check_texts("sources", sources), check_texts("targets", targets)
-        if len(sources) != len(targets):
-            raise ValueError(
-                f"sources and targets must be aligned, but there are {len(sources)} sources and "
-                f"{len(targets)} targets."
-            )
-        check_positive_int("batch_tokens", batch_tokens)
-        check_positive_int("num_buckets", num_buckets)
-        check_int("max_length", max_length, 2)
-        check_seed(seed)
-        if not 0 <= bpe_dropout < 1:
-            raise ValueError(f"bpe_dropout must be a number in [0, 1), but is {bpe_dropout!r}.")
-        self.texts, self.tokenizer = (sources, targets), tokenizer
-        self.plain = TokenPairs(*(tokenize_rows(texts, tokenizer) for texts in self.texts))
-        self.max_length, self.bpe_dropout = max_length, bpe_dropout
+        self.texts = checks.check_aligned(sources=sources, targets=targets)
+        checks.check_positive_int("batch_tokens", batch_tokens)
+        checks.check_positive_int("num_buckets", num_buckets)
+        checks.check_int("max_pair_length", max_pair_length, 2)
+        checks.check_seed(seed)
+        checks.check_rate("bpe_dropout", bpe_dropout)
+        self.tokenizer = tokenizer
+        self.tokenized = TokenPairs(*(tokenize_rows(texts, tokenizer) for texts in self.texts))
+        self.max_pair_length, self.bpe_dropout = max_pair_length, bpe_dropout
         self.shuffle, self.seed = shuffle, seed
-        self.rows = np.flatnonzero(self.plain.lengths <= max_length)
-        self.num_too_long = len(sources) - len(self.rows)
-        if not len(self.rows):
+        self.kept = np.flatnonzero(self.tokenized.lengths <= max_pair_length)
+        self.num_too_long = len(self.texts[0]) - len(self.kept)
+        if not len(self.kept):
             raise ValueError(
-                f"No sentence pair is left: all {len(sources)} are longer than "
-                f"max_length={max_length} tokens; raise max_length."
-                if sources
+                f"No sentence pair is left: all {self.num_too_long} are longer than "
+                f"max_pair_length={max_pair_length} tokens; raise max_pair_length."
+                if self.num_too_long
                 else "There are no sentence pairs: sources and targets are empty."
             )
+        self._choose_shapes(batch_tokens, num_buckets)
+
+    def _choose_shapes(self, batch_tokens, num_buckets):
         pairs = self._pairs(0, 0)
         self.num_target_tokens = self._count_target_tokens(pairs)
-        self.widths = bucket_widths(pairs.lengths[self.rows], num_buckets)
-        if bpe_dropout:
-            self.widths[-1] = max(self.widths[-1], int(self.plain.lengths[self.rows].max()))
-            self.max_length = self.widths[-1]
+        self.widths = bucket_widths(pairs.lengths[self.kept], num_buckets)
+        if self.bpe_dropout:
+            self.widths[-1] = max(self.widths[-1], int(self.tokenized.lengths[self.kept].max()))
+            self.max_pair_length = self.widths[-1]
         # No batch needs more rows than there are pairs.
-        most = -(-len(self.rows) // ROWS_MULTIPLE)
-        self.heights = [
+        most = -(-len(self.kept) // ROWS_MULTIPLE)
+        self.batch_sizes = [
             min(max(batch_tokens // width // ROWS_MULTIPLE, 1), most) * ROWS_MULTIPLE
             for width in self.widths
         ]
-        self.num_batches = len(self._plan(pairs, np.random.default_rng(seed)))
-        if bpe_dropout:
+        self.num_batches = len(self._plan(pairs, np.random.default_rng(self.seed)))
+        if self.bpe_dropout:
             self.num_batches += 1 + self.num_batches // 50
 
-    def epoch(self, index: int):
-        """Yields `((source_ids, target_ids), labels)`, int32 arrays, for one epoch."""
+    def epoch(self, index: int) -> Iterator[tuple]:
+        """Yields the batches `((source_ids, target_ids), labels)` of one epoch, int32 arrays."""
         generator = np.random.default_rng((self.seed, index))
         pairs, plan = self._pairs_and_plan(index, generator)
         self.num_target_tokens = self._count_target_tokens(pairs)
@@ -144,20 +146,20 @@ class TokenBatches:
             width, height, rows = plan[i]
             yield _batch(pairs, rows, width, height)
 
-    def dataset(self, first_epoch=0):
-        """A `tf.data.Dataset` of one epoch; the next order each time its last batch is read.
+    def dataset(self, first_epoch: int = 0) -> tf.data.Dataset:
+        """Makes the dataset of one epoch for `model.fit`.
 
-        The first batches, which Keras reads ahead to build a model under a strategy, do not count:
-        the orders are those of a run without one.
+        After its last batch was read, it goes on with the next epoch's order. Batches that Keras
+        reads ahead to build a model under a strategy do not count as an epoch.
 
         Args:
-            first_epoch: the number of epochs that an earlier run has finished.
+            first_epoch: how many epochs an earlier run has finished.
         """
         ids = tf.TensorSpec((None, None), tf.int32)
         return epochs_dataset(self, ((ids, ids), ids), first_epoch)
 
     def _pairs_and_plan(self, index, generator):
-        """A plan of `num_batches`, though BPE-dropout makes some epochs longer than others."""
+        """Plans exactly `num_batches`: with BPE-dropout some epochs need more than others."""
         for attempt in itertools.count():
             pairs = self._pairs(index, attempt)
             plan = self._plan(pairs, generator)
@@ -171,59 +173,47 @@ class TokenBatches:
         return pairs, plan
 
     def _pairs(self, epoch, attempt):
-        """The ids of an epoch."""
+        """The token ids of an epoch."""
         if not self.bpe_dropout:
-            return self.plain
+            return self.tokenized
         seeds = np.random.default_rng((self.seed, epoch, attempt)).integers(2**31, size=2)
-        sides = zip(self.texts, seeds, self.plain, strict=True)
-        return TokenPairs(
-            *(
-                sample_rows(
-                    texts, self.tokenizer, self.bpe_dropout, int(seed), plain, self.max_length
-                )
-                for texts, seed, plain in sides
-            )
-        )
+        sides = zip(self.texts, self.tokenized, map(int, seeds), strict=True)
+        settings = self.tokenizer, self.bpe_dropout, self.max_pair_length
+        return TokenPairs(*(sample_rows(*side, *settings) for side in sides))
 
     def _count_target_tokens(self, pairs):
-        return int((pairs.targets.lengths[self.rows] + 1).sum())
+        return int((pairs.targets.lengths[self.kept] + 1).sum())
 
     def _plan(self, pairs, generator):
         """The batches of one epoch, as (width, height, rows)."""
-        rows = np.arange(len(self.rows))
+        rows = np.arange(len(self.kept))
         rows = generator.permutation(rows) if self.shuffle else rows
-        bucket = np.searchsorted(self.widths, pairs.lengths[self.rows[rows]])
+        bucket = np.searchsorted(self.widths, pairs.lengths[self.kept[rows]])
         plan, waiting = [], rows[:0]
-        for i, (width, height) in enumerate(zip(self.widths, self.heights, strict=True)):
+        for i, (width, height) in enumerate(zip(self.widths, self.batch_sizes, strict=True)):
             waiting = np.concatenate([waiting, rows[bucket == i]])
-            full = len(waiting) // height * height
-            if i == len(self.widths) - 1:
-                full = len(waiting)
-            plan += [
-                (width, height, self.rows[waiting[start : min(start + height, full)]])
-                for start in range(0, full, height)
-            ]
-            waiting = waiting[full:]
+            is_last = i == len(self.widths) - 1
+            full = len(waiting) if is_last else len(waiting) // height * height
+            taken, waiting = self.kept[waiting[:full]], waiting[full:]
+            starts = range(0, full, height)
+            plan += [(width, height, taken[start : start + height]) for start in starts]
         return plan
 
 
 def _batch(pairs, rows, width, height):
     """`((source_ids, target_ids), labels)` of these pairs, and empty rows up to `height`."""
-    empty = ((0, height - len(rows)), (0, 0))
-    source_ids, target_ids = (side.padded(rows, width) for side in pairs)
-    source_ids[np.arange(len(rows)), pairs.sources.lengths[rows]] = END_ID
-    labels = target_ids.copy()
-    labels[np.arange(len(rows)), pairs.targets.lengths[rows]] = END_ID
-    start = np.full((len(rows), 1), START_ID, "int32")
-    target_ids = np.concatenate([start, target_ids[:, :-1]], axis=1)
-    source_ids, target_ids, labels = (
-        np.pad(ids, empty) for ids in (source_ids, target_ids, labels)
-    )
-    return (source_ids, target_ids), labels
+    places, empty = np.arange(len(rows)), ((0, height - len(rows)), (0, 0))
+    source_ids, labels = (side.padded(rows, width) for side in pairs)
+    source_ids[places, pairs.sources.lengths[rows]] = END_ID
+    labels[places, pairs.targets.lengths[rows]] = END_ID
+    target_ids = pairs.targets.padded(rows, width - 1)
+    target_ids = np.pad(target_ids, ((0, 0), (1, 0)), constant_values=START_ID)
+    *inputs, labels = (np.pad(ids, empty) for ids in (source_ids, target_ids, labels))
+    return tuple(inputs), labels
 
 
 def epochs_dataset(batches, signature, first_epoch):
-    """The epochs of `batches` one after another, each as a `tf.data.Dataset` of `num_batches`."""
+    """A `tf.data.Dataset` of `num_batches` that gives the next epoch each time it is iterated."""
     state = {"epoch": first_epoch}
 
     def generate():
@@ -235,9 +225,9 @@ def epochs_dataset(batches, signature, first_epoch):
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     cardinality = tf.data.experimental.assert_cardinality(batches.num_batches)
     options = tf.data.Options()
-    # An iterator that is dropped before its last batch, as one in `fit` is, would wait for the
-    # thread that tunes it, which sleeps ever longer, up to a minute.
+    # `fit` drops iterators before their last batch. Each would wait for the thread that tunes it,
+    # which sleeps longer and longer, up to a minute.
     options.autotune.enabled = False
-    # Batches that are only made ahead must not reach the last, at which the epoch counts as read.
+    # Prefetching must not reach the last batch, where the epoch counts as read.
     ahead = max(0, min(4, batches.num_batches - 2))
     return dataset.apply(cardinality).prefetch(ahead).with_options(options)

@@ -10,7 +10,7 @@ from contextlib import closing
 from itertools import zip_longest
 from typing import BinaryIO, NamedTuple
 
-from keras_transformer.checks import check_positive_int
+from keras_transformer.checks import check_choice, check_positive_int
 
 MAX_CHARS = 10_000
 Path = str | os.PathLike[str]
@@ -18,11 +18,25 @@ _UTF16_AND_UTF32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_B
 
 
 class CorpusError(ValueError):
-    """Text that cannot be read or trusted; one line that names the place and the remedy."""
+    """Text that cannot be read or trusted; the message names the place and the remedy.
+
+    Example:
+        >>> try:
+        ...     read_lines("missing.txt")
+        ... except CorpusError as error:
+        ...     print(error)
+        missing.txt: cannot be read (No such file or directory); check the path and its permissions.
+    """
 
 
 class Corpus(NamedTuple):
-    """Parallel text: `targets[i]` translates `sources[i]`; `skipped` counts what was left out."""
+    """Parallel text: `targets[i]` translates `sources[i]`; `skipped` counts what was left out.
+
+    Example:
+        >>> corpus = Corpus(["a dog"], ["ein Hund"], {"empty": 2})
+        >>> corpus.targets[0], sum(corpus.skipped.values())
+        ('ein Hund', 2)
+    """
 
     sources: list[str]
     targets: list[str]
@@ -30,14 +44,15 @@ class Corpus(NamedTuple):
 
 
 def read_lines(path: Path, *, errors: str = "strict") -> list[str]:
-    r"""Reads a text file into one string for each line, empty lines included.
+    r"""Reads a text file into one string per line, including empty lines.
 
     Only "\n" or "\r\n" ends a line. The other separators of `str.splitlines`, such as U+2028,
     occur inside sentences: splitting there would shift all lines that follow.
 
     Args:
         path: a UTF-8 file, compressed if its name ends in .gz.
-        errors: at invalid UTF-8, "strict" raises and "replace" puts U+FFFD; nothing skips a line.
+        errors: what to do at invalid UTF-8: "strict" raises, "replace" puts U+FFFD. No line is ever
+            skipped.
 
     Returns:
         The lines without their ends.
@@ -52,8 +67,7 @@ def read_lines(path: Path, *, errors: str = "strict") -> list[str]:
         ...     read_lines(file.name)
         ['Guten Tag', '', 'Hallo']
     """
-    if errors not in ("strict", "replace"):
-        raise ValueError(f"errors must be 'strict' or 'replace', but is {errors!r}.")
+    check_choice("errors", errors, ("strict", "replace"))
     name = os.fspath(path)
     with closing(_raw_lines(name)) as lines:
         return [_decode(line, f"{name}:{i}", errors, "replace") for i, line in enumerate(lines, 1)]
@@ -62,13 +76,13 @@ def read_lines(path: Path, *, errors: str = "strict") -> list[str]:
 def read_files(
     source_path: Path, target_path: Path, *, errors: str = "strict", max_chars: int = MAX_CHARS
 ) -> Corpus:
-    r"""Reads two files of which line i of one translates line i of the other.
+    r"""Reads two files; line i of one translates line i of the other.
 
     Args:
-        source_path: a file as `read_lines` takes it.
-        target_path: another, of as many lines.
-        errors: at invalid UTF-8, "strict" raises and "skip" skips the pair.
-        max_chars: a pair with more characters on either side is skipped.
+        source_path: a UTF-8 file, compressed if its name ends in .gz.
+        target_path: another one, with the same number of lines.
+        errors: what to do at invalid UTF-8: "strict" raises, "skip" skips the pair.
+        max_chars: skips a pair with more characters on either side.
 
     Returns:
         The `Corpus` of the pairs with text on both sides.
@@ -88,10 +102,10 @@ def read_files(
 
 
 def read_tsv(path: Path, *, errors: str = "strict", max_chars: int = MAX_CHARS) -> Corpus:
-    r"""Reads a file of lines `source<TAB>target`; there is no quoting, quotation marks are text.
+    r"""Reads a file of lines `source<TAB>target`; quotation marks are ordinary text.
 
     Args:
-        path: a file as `read_lines` takes it.
+        path: a UTF-8 file, compressed if its name ends in .gz.
         errors: as for `read_files`.
         max_chars: as for `read_files`.
 
@@ -136,7 +150,7 @@ def read_tfds(
         The `Corpus` of the pairs with text on both sides, in the set's order.
 
     Raises:
-        ValueError: for bad options; `CorpusError` if the set cannot be had or has no direction.
+        ValueError: for bad options; `CorpusError` if the set cannot be loaded or has no direction.
 
     Example:
         >>> import tensorflow_datasets as tfds
@@ -149,8 +163,7 @@ def read_tfds(
 
 
 def _corpus(pairs: Iterator[tuple[bytes, bytes]], errors, max_chars, names) -> Corpus:
-    if errors not in ("strict", "skip"):
-        raise ValueError(f"errors must be 'strict' or 'skip', but is {errors!r}.")
+    check_choice("errors", errors, ("strict", "skip"))
     check_positive_int("max_chars", max_chars)
     sources, targets, skipped = [], [], Counter()
     with closing(pairs):
@@ -226,7 +239,9 @@ def _tfds_pairs(name, split, data_dir, download, languages) -> Iterator[tuple[by
         raise CorpusError(f"{name}: tensorflow-datasets is missing ({error}); {remedy}.") from error
     except Exception as error:  # anything from AssertionError to what an HTTP library raises
         remedy = "check name, split and network, or pass the data_dir of a prepared copy"
-        raise CorpusError(f"{name}[{split}]: not to be had ({error!r:.300}); {remedy}.") from error
+        raise CorpusError(
+            f"{name}[{split}]: cannot be loaded ({error!r:.300}); {remedy}."
+        ) from error
 
 
 def _raw_lines(name: str) -> Iterator[bytes]:

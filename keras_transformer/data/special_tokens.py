@@ -1,8 +1,4 @@
-"""The four ids every vocabulary of the library begins with."""
+"""The four ids that every vocabulary of the library begins with."""
 
-PAD_ID = 0
-UNK_ID = 1
-START_ID = 2
-END_ID = 3
-
+PAD_ID, UNK_ID, START_ID, END_ID = range(4)
 NUM_SPECIAL_TOKENS = 4

@@ -17,7 +17,7 @@ from babel.dates import format_date, format_time
 from babel.numbers import format_currency, get_currency_name
 from num2words import num2words
 
-from keras_transformer.checks import check_positive_int, check_seed
+from keras_transformer.checks import check_choice, check_positive_int, check_seed
 
 SPLITS = ("valid", "test") + ("train",) * 18  # Chosen by the checksum of the English.
 
@@ -220,14 +220,15 @@ def _fill(rng, templates):
 def synthetic_pairs(
     num_pairs: int, *, split: str = "train", seed: int = 0
 ) -> list[tuple[str, str]]:
-    """Distinct (English, German) sentence pairs, a corpus that needs no file and no network.
+    """Generates distinct (English, German) sentence pairs, without a file or a network.
 
-    Each sentence has one split, whatever the seed; fewer pairs are the beginning of more.
+    A sentence belongs to the same split whatever the seed. If you ask for more pairs, the list
+    begins with the same ones.
 
     Args:
-        num_pairs: how many.
-        split: "train", "valid" or "test"; the latter hold one sentence in 20 each.
-        seed: of the draw.
+        num_pairs: how many pairs to generate.
+        split: "train", "valid" or "test". "valid" and "test" hold one sentence in 20 each.
+        seed: the seed of the draw.
 
     Returns:
         A list of `(english, german)`, the same on every machine.
@@ -241,8 +242,7 @@ def synthetic_pairs(
     """
     check_positive_int("num_pairs", num_pairs)
     check_seed(seed)
-    if split not in SPLITS:
-        raise ValueError(f'split must be "train", "valid" or "test", but is {split!r}.')
+    check_choice("split", split, ("train", "valid", "test"))
     rng, pairs = random.Random(seed), {}
     while len(pairs) < num_pairs:
         english, german = (text[0].upper() + text[1:] for text in _fill(rng, SENTENCES))

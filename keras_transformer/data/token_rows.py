@@ -1,4 +1,4 @@
-"""Token ids of many texts, one after another in a single array."""
+"""Token ids of many texts, stored one after another in a single array."""
 
 import itertools
 from typing import NamedTuple
@@ -20,8 +20,8 @@ class TokenRows(NamedTuple):
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
 
-    def padded(self, rows, width: int) -> np.ndarray:
-        """Rows as one matrix (len(rows), width), padded with 0 at the end."""
+    def padded(self, rows: np.ndarray, width: int) -> np.ndarray:
+        """Some rows as a matrix (len(rows), width), padded with 0 at the end."""
         if not len(self.values):
             return np.full((len(rows), width), PAD_ID, "int32")
         columns = np.arange(width)
@@ -42,19 +42,18 @@ class TokenPairs(NamedTuple):
         return np.maximum(self.sources.lengths, self.targets.lengths) + 1
 
 
-def sample_rows(texts, tokenizer, rate, seed, plain, max_length) -> TokenRows:
-    """The ids of a list of strings by `Tokenizer.sample`; of a text too long, those of `plain`."""
+def sample_rows(texts, plain, seed, tokenizer, rate, max_length) -> TokenRows:
+    """Tokenizes strings with `Tokenizer.sample`; a text that gets too long keeps its plain ids."""
     sampled = tokenizer.sample(texts, rate, seed)
-    starts = plain.offsets
     for i, ids in enumerate(sampled):
         if len(ids) >= max_length:
-            sampled[i] = plain.values[starts[i] : starts[i + 1]]
+            sampled[i] = plain.values[plain.offsets[i] : plain.offsets[i + 1]]
     offsets = np.cumsum([0, *map(len, sampled)])
     return TokenRows(np.fromiter(itertools.chain.from_iterable(sampled), "int32"), offsets)
 
 
 def tokenize_rows(texts, tokenizer) -> TokenRows:
-    """The ids of a list of strings, without special tokens."""
+    """Tokenizes strings, without special tokens."""
     values, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
     for start in range(0, len(texts), TOKENIZE_CHUNK):
         ragged = tokenizer.tokenize(texts[start : start + TOKENIZE_CHUNK])

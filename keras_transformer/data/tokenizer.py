@@ -2,11 +2,13 @@
 
 import io
 import os
+from collections.abc import Iterable
 
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_transformer._typing import Tensor
 from keras_transformer.checks import check_positive_int, check_texts
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
@@ -14,25 +16,26 @@ from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_
 # SentencePiece writes a space as U+2581 and cannot tell it from a typed one. A private character
 # escapes the typed one: it becomes ESCAPE + "b", and a typed ESCAPE becomes ESCAPE + "a".
 ESCAPE, SPACE_SYMBOL = "\ue000", "\u2581"
-# In learning, it leaves out texts of over 4,192 bytes, and those that hold a character of its own.
+# Training skips texts of over 4,192 bytes, and texts that hold a character of SentencePiece's own.
 LEARNT_CHARS, UNLEARNT = 1000, "\u2585"
 
 
 class Tokenizer(tf.Module):
     """SentencePiece BPE with byte fallback: any text in, the same text out.
 
-    Text is not normalized, runs of spaces are kept, and a character that training did not see is
-    spelled in bytes, so no character is lost. Special tokens are ids only: a typed "</s>" is
-    ordinary text. It runs as TensorFlow ops and becomes part of an exported SavedModel.
+    It loses no character: it does not normalize text, it keeps runs of spaces, and it spells a
+    character that training did not see in bytes. Special tokens are ids only: a typed "</s>" is
+    ordinary text. The tokenizer runs as TensorFlow ops, so it becomes part of an exported
+    SavedModel. Make one with `train`, `train_on_texts` or `load`.
 
     Sennrich et al. (2016), "Neural Machine Translation of Rare Words with Subword Units"; Kudo and
     Richardson (2018), "SentencePiece".
 
     Args:
-        model: a serialized SentencePiece model whose first ids are padding, unknown, start, end.
+        model: the bytes of a SentencePiece model whose first ids are padding, unknown, start, end.
 
     Raises:
-        ValueError: if the bytes are no such model.
+        ValueError: if the bytes are not such a model.
 
     Example:
         >>> tokenizer = Tokenizer.train_on_texts(["a dog runs", "a dog sleeps"] * 9, vocab_size=300)
@@ -46,12 +49,15 @@ class Tokenizer(tf.Module):
         self.vocab_size = _check_model(self.model)
 
     @classmethod
-    def train(cls, files, *, vocab_size: int = 8000) -> "Tokenizer":
-        """Learns one vocabulary from text files, one sentence a line, `.gz` by suffix.
+    def train(
+        cls, files: str | os.PathLike | Iterable[str | os.PathLike], *, vocab_size: int = 8000
+    ) -> "Tokenizer":
+        """Learns one vocabulary from text files with one sentence per line.
 
         Args:
-            files: paths; give both languages for a shared vocabulary.
-            vocab_size: the number of ids wanted; small text may yield fewer.
+            files: paths, compressed if the name ends in .gz. Give both languages for a shared
+                vocabulary.
+            vocab_size: the number of ids you want; little text may yield fewer.
 
         Returns:
             A `Tokenizer`.
@@ -64,12 +70,12 @@ class Tokenizer(tf.Module):
         return cls.train_on_texts(texts, vocab_size=vocab_size)
 
     @classmethod
-    def train_on_texts(cls, texts, *, vocab_size: int = 8000) -> "Tokenizer":
-        """Learns one vocabulary from an iterable of strings; otherwise as `train`.
+    def train_on_texts(cls, texts: Iterable[str], *, vocab_size: int = 8000) -> "Tokenizer":
+        """Learns one vocabulary from strings; otherwise like `train`.
 
         Raises:
             ValueError: if `vocab_size` is too small.
-            TypeError: if a text is no string.
+            TypeError: if a text is not a string.
         """
         check_positive_int("vocab_size", vocab_size)
         if isinstance(texts, (str, bytes)):
@@ -99,33 +105,33 @@ class Tokenizer(tf.Module):
             reason = str(error).rpartition("] ")[2].partition(" Increase vocab_size")[0]
             reason = reason.rstrip(". ") or "there is no text"
             raise ValueError(
-                f"No vocabulary of vocab_size={vocab_size} could be learnt: {reason}. It must "
+                f"A vocabulary of vocab_size={vocab_size} could not be learnt: {reason}. It must "
                 "hold 4 special tokens, 256 bytes and every frequent character, and there must be "
                 "some text; use a larger vocab_size or more text."
             ) from error
         return cls(writer.getvalue())
 
     @classmethod
-    def load(cls, path) -> "Tokenizer":
+    def load(cls, path: str | os.PathLike) -> "Tokenizer":
         """Reads a model that `save` or SentencePiece wrote.
 
         Raises:
-            ValueError: if the file is no SentencePiece model with the special ids of this library.
+            ValueError: if the file is not a SentencePiece model with this library's special ids.
             OSError: if it cannot be read.
         """
         with open(path, "rb") as file:
             return cls(file.read())
 
-    def save(self, path) -> None:
-        """Writes the model to one file, which SentencePiece's own tools read, too."""
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the model to one file; SentencePiece's own tools can read it."""
         with open(path, "wb") as file:
             file.write(self.model)
 
-    def tokenize(self, texts):
-        """Subword ids of each text, no special ones among them.
+    def tokenize(self, texts: Tensor | list[str]) -> tf.RaggedTensor:
+        """Splits every text into subword ids, without special tokens.
 
         Args:
-            texts: strings (N,), a tensor or a list. Bytes that are no UTF-8 become U+FFFD.
+            texts: strings (N,), a tensor or a list. Bytes that are not UTF-8 become U+FFFD.
 
         Returns:
             Ragged tensor (N, None), int32.
@@ -136,23 +142,23 @@ class Tokenizer(tf.Module):
         texts = tf.strings.regex_replace(texts, SPACE_SYMBOL, ESCAPE + "b")
         return self._sentencepiece().tokenize(texts)
 
-    def sample(self, texts, rate, seed) -> list[list[int]]:
-        """Subword ids of each text, split at random: BPE-dropout.
+    def sample(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
+        """Splits every text into subword ids at random: BPE-dropout.
 
-        A model that has seen a word in several splits knows its parts better. Provilkov et al.
+        A model that has seen a word in several splits learns its parts better. Provilkov et al.
         (2020), "BPE-Dropout: Simple and Effective Subword Regularization".
 
         Args:
             texts: list of strings.
-            rate: probability that a merge is left out at a place.
-            seed: an integer; the same one gives the same ids.
+            rate: the probability that a merge is skipped.
+            seed: an integer; the same seed gives the same ids.
 
         Returns:
-            A list of lists of ids, no special ones among them.
+            A list of ids per text, without special tokens.
         """
         sentencepiece.set_random_generator_seed(seed)
         processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
-        # Each call makes new threads, whose generators start from the seed.
+        # Every call starts new threads, and their generators start from the seed.
         return processor.encode(
             [_escape(text) for text in texts],
             enable_sampling=True,
@@ -161,8 +167,8 @@ class Tokenizer(tf.Module):
             num_threads=1,
         )
 
-    def detokenize(self, ids):
-        """The text of each row of ids; padding, start and end have none, unknown is " ⁇ ".
+    def detokenize(self, ids: Tensor) -> Tensor:
+        """Joins every row of ids to its text; padding, start and end vanish, unknown is " ⁇ ".
 
         Args:
             ids: integers (N, None), ragged or dense, in [0, vocab_size).
@@ -175,31 +181,30 @@ class Tokenizer(tf.Module):
         return tf.strings.regex_replace(texts, ESCAPE + "a", ESCAPE)
 
     def _sentencepiece(self):
-        # Made anew each time, so that a graph owns the resource it uses: one made outside dies
-        # with TensorFlow's kernel cache, which tf.random.set_seed clears. Eagerly the cache
-        # itself makes the second one free.
+        # Made in every call, so that a graph owns the resource it uses. One made outside dies with
+        # TensorFlow's kernel cache, which tf.random.set_seed clears. In eager mode that cache
+        # makes the second call free.
         return tf_text.SentencepieceTokenizer(self.model)
 
-    def pieces(self, ids) -> list[str]:
-        """The subwords behind a list of ids, as SentencePiece writes them."""
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The subwords of a list of ids, as SentencePiece writes them: U+2581 is a space."""
         processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
         return [processor.id_to_piece(int(i)) for i in ids]
 
 
 def _parts_to_learn_from(texts):
-    """The texts in parts of which SentencePiece leaves out none."""
+    """Cuts the texts into parts that SentencePiece does not skip."""
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts[{i}] must be a string, but is {text!r}.")
         for known in _escape(text).split(UNLEARNT):
             for start in range(0, len(known), LEARNT_CHARS):
-                part = known[start : start + LEARNT_CHARS]
-                if part.strip():
+                if (part := known[start : start + LEARNT_CHARS]).strip():
                     yield part
 
 
 def _keeping_failures(parts, failures):
-    """The parts; an exception that stops them is added to the list `failures`."""
+    """Yields the parts; adds an exception that stops them to the list `failures`."""
     try:
         yield from parts
     except Exception as error:
@@ -212,11 +217,11 @@ def _escape(text: str) -> str:
 
 
 def _check_model(model: bytes) -> int:
-    """The vocabulary size of a serialized model; a ValueError if it does not fit."""
+    """Returns the vocabulary size of a serialized model; a ValueError if it does not fit."""
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
-        raise ValueError(f"The tokenizer is no SentencePiece model: {error}") from error
+        raise ValueError(f"The tokenizer is not a SentencePiece model: {error}") from error
     found = [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
     expected = [PAD_ID, UNK_ID, START_ID, END_ID]
     if found != expected:

@@ -1,12 +1,9 @@
-"""Random choices instead of the largest logit."""
-
-import math
-from numbers import Integral, Real
+"""Random choices instead of the largest logit, without random state."""
 
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.decoding.top_k import top_k as largest_logits
 
 # 2**32 over the golden ratio: without it token 0 at position 0 under seed 0 would hash to 0.
@@ -15,13 +12,13 @@ GOLDEN = 0x9E3779B9
 LOWEST_TEMPERATURE = 1e-30
 
 
-def sampler(*, temperature=1.0, top_k=0, top_p=1.0, seed=0):
-    """A `choose` for `greedy_search` that draws each token from the model's distribution.
+def sample(logits, position, strategy):
+    """Draws a token for each row.
 
     Logits are divided by the temperature; then all but the `top_k` largest are dropped (Fan et al.,
     2018, "Hierarchical Neural Story Generation"); then all but the nucleus, the smallest set of
     most probable tokens whose probability, among those left, reaches `top_p` (Holtzman et al.,
-    2020, "The Curious Case of Neural Text Degeneration"). Of tokens with logits l that remain,
+    2020, "The Curious Case of Neural Text Degeneration"). Of the logits l that remain,
 
         argmax(l + g),  g = -log(-log(u)),  u uniform in (0, 1) and independent
 
@@ -29,49 +26,37 @@ def sampler(*, temperature=1.0, top_k=0, top_p=1.0, seed=0):
 
     The noise g is a function of seed, position and token, see `gumbel_noise`, and the same for
     every row. So each row alone is an exact sample, which depends neither on its batch nor on
-    earlier calls; but rows are not independent of each other, and equal sentences get equal
-    translations. To draw several of a sentence, use several seeds.
+    earlier calls; but rows are not independent of each other.
 
     Args:
-        temperature: above 0; below 1 sharpens the distribution, and near 0 is greedy search.
-        top_k: how many tokens remain, 0 for all.
-        top_p: in (0, 1], the probability of those that remain. Without `top_k` it sorts the
-            vocabulary at every step.
-        seed: integer in [0, 2**32).
+        logits: tensor (R, V).
+        position: integer scalar, the number of tokens so far.
+        strategy: `Sample`.
 
     Returns:
-        `choose(logits, position)`: int32 (R,), a token for each row of logits (R, V). Tokens with a
-        logit of `IMPOSSIBLE` or one that is not finite are never chosen if there are others.
-
-    Raises:
-        ValueError: if a setting is out of range.
+        int32 (R,). Tokens with a logit of `IMPOSSIBLE`, or one that is not finite, are never chosen
+        if there are others.
 
     Example:
-        >>> choose = sampler(temperature=0.5, top_k=2, seed=7)
         >>> logits = np.log([[0.1, 0.3, 0.6], [0.5, 0.1, 0.4]])
-        >>> [np.array(choose(logits, position)).tolist() for position in range(5)]
-        [[2, 2], [2, 2], [2, 0], [2, 2], [2, 0]]
+        >>> strategy = Sample(temperature=0.5, top_k=2, seed=7)
+        >>> [np.array(sample(logits, position, strategy)).tolist() for position in range(3)]
+        [[2, 2], [2, 2], [2, 0]]
     """
-    check_sampling(temperature, top_k, top_p, seed)
-    temperature, top_k, top_p, seed = float(temperature), int(top_k), float(top_p), int(seed)
-
-    def choose(logits, position):
-        logits = ops.cast(logits, "float32")
-        vocab_size = logits.shape[-1]
-        # A NaN fails every comparison.
-        logits = ops.where(ops.abs(logits) < -IMPOSSIBLE / 2, logits, -np.inf)
-        noise = gumbel_noise(seed, position, vocab_size)  # (V,)
-        if top_k == 0 and top_p == 1:
-            return argmax(tempered(logits, temperature) + noise)
-        # (R, k) each, in falling order
-        logits, tokens = largest_logits(logits, min(top_k or vocab_size, vocab_size))
-        logits = tempered(logits, temperature)
-        if top_p < 1:
-            logits = nucleus(logits, top_p)
-        best = argmax(logits + ops.take(noise, tokens))
-        return ops.take_along_axis(tokens, ops.expand_dims(best, 1), axis=1)[:, 0]
-
-    return choose
+    logits = ops.cast(logits, "float32")
+    vocab_size = logits.shape[-1]
+    # A NaN fails every comparison.
+    logits = ops.where(ops.abs(logits) < -IMPOSSIBLE / 2, logits, -np.inf)
+    noise = gumbel_noise(strategy.seed, position, vocab_size)  # (V,)
+    if strategy.top_k == 0 and strategy.top_p == 1:
+        return argmax(tempered(logits, strategy.temperature) + noise)
+    # (R, k) each, in falling order
+    logits, tokens = largest_logits(logits, min(strategy.top_k or vocab_size, vocab_size))
+    logits = tempered(logits, strategy.temperature)
+    if strategy.top_p < 1:
+        logits = nucleus(logits, strategy.top_p)
+    best = argmax(logits + ops.take(noise, tokens))  # (R,)
+    return ops.take_along_axis(tokens, ops.expand_dims(best, 1), axis=1)[:, 0]
 
 
 def argmax(x):
@@ -87,9 +72,9 @@ def tempered(logits, temperature):
 
 def nucleus(logits, top_p):
     """Logits (R, k), in falling order from 0, with -inf after the first whose mass is `top_p`."""
-    weights = ops.exp(logits)
-    mass = ops.cumsum(weights, axis=-1)  # (R, k), up to and with each token
-    return ops.where(mass - weights < top_p * mass[:, -1:], logits, -np.inf)
+    shares = ops.exp(logits)  # (R, k)
+    mass = ops.cumsum(shares, axis=-1)  # (R, k), up to and with each token
+    return ops.where(mass - shares < top_p * mass[:, -1:], logits, -np.inf)
 
 
 def gumbel_noise(seed, position, vocab_size):
@@ -120,31 +105,3 @@ def uint32(x):
     if isinstance(x, int):
         return ops.convert_to_tensor(np.uint32(x))
     return ops.cast(x, "uint32")
-
-
-def check_sampling(temperature, top_k, top_p, seed) -> None:
-    if not is_number(temperature) or not 0 < temperature < math.inf:
-        raise ValueError(
-            f"temperature must be a number above 0, but is {temperature!r}; for the most probable "
-            "token leave out `choose`."
-        )
-    if not is_integer(top_k) or top_k < 0:
-        raise ValueError(
-            f"top_k must be an integer of at least 0, but is {top_k!r}; 0 keeps every token."
-        )
-    if not is_number(top_p) or not 0 < top_p <= 1:
-        raise ValueError(
-            f"top_p must be a number above 0 and at most 1, but is {top_p!r}; 1 keeps every token."
-        )
-    if not is_integer(seed) or not 0 <= seed < 2**32:
-        raise ValueError(
-            f"seed must be an integer in [0, 2**32), but is {seed!r}; take seed % 2**32."
-        )
-
-
-def is_number(x) -> bool:
-    return isinstance(x, Real) and not isinstance(x, bool)
-
-
-def is_integer(x) -> bool:
-    return isinstance(x, Integral) and not isinstance(x, bool)

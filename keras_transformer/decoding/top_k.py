@@ -4,8 +4,8 @@ import functools
 
 from keras import ops
 
-from keras_transformer.decoding.search_result import IMPOSSIBLE
-from keras_transformer.gather import at_columns
+from keras_transformer.backend import batched_gather
+from keras_transformer.decoding.result import IMPOSSIBLE
 
 # The operations that groups need, in columns that could be searched instead; and how many columns
 # are copied in the time that one is searched in.
@@ -38,12 +38,12 @@ def top_k(logits, k: int):
     grouped = ops.reshape(grouped, (-1, groups, width))  # (R, G, W)
     _, best = ops.top_k(ops.max(grouped, axis=-1), k)  # (R, k)
     best = ops.cast(best, "int32")
-    candidates = ops.reshape(at_columns(grouped, best), (-1, k * width))  # (R, k * W)
+    candidates = ops.reshape(batched_gather(grouped, best), (-1, k * width))  # (R, k * W)
     if rest:
         candidates = ops.concatenate([candidates, logits[:, size - rest :]], axis=1)
     values, places = top_k(candidates, k)  # (R, k)
     in_groups = ops.minimum(places, k * width - 1) if rest else places
-    columns = at_columns(best, in_groups // width) * width + in_groups % width
+    columns = batched_gather(best, in_groups // width) * width + in_groups % width
     if rest:
         columns = ops.where(places < k * width, columns, places + (size - rest - k * width))
     return values, columns
@@ -91,13 +91,13 @@ def allowed_top_k(logits, k, mask, forbidden):
     largest, first = values[:, :1], tokens[:, :1]  # (R, 1)
     if mask is not None:
         first = ops.expand_dims(ops.cast(ops.argmax(logits, axis=-1), "int32"), 1)
-        largest = at_columns(logits, first)
+        largest = batched_gather(logits, first)
     log_sum = log_sum_exp(logits, largest, first)
     if not forbidden:
         return values, tokens, log_sum
     values = ops.where(is_forbidden(tokens, forbidden), IMPOSSIBLE, values)
     values, places = ops.top_k(values, k)
-    return values, at_columns(tokens, ops.cast(places, "int32")), log_sum
+    return values, batched_gather(tokens, ops.cast(places, "int32")), log_sum
 
 
 def is_forbidden(tokens, forbidden):
@@ -110,9 +110,9 @@ def is_forbidden(tokens, forbidden):
 
 
 def log_sum_exp(logits, largest, first):
-    """`log(sum(exp(logits)))` of each row, (R, 1), given its largest logit and whose it is.
+    """`log(sum(exp(logits)))` of each row, (R, 1), from its largest logit and that one's column.
 
     The largest logit minus the log of its probability: a softmax is one kernel, and the sum of
     exponentials several.
     """
-    return largest - ops.log(at_columns(ops.softmax(logits, axis=-1), first))
+    return largest - ops.log(batched_gather(ops.softmax(logits, axis=-1), first))

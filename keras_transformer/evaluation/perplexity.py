@@ -1,13 +1,18 @@
-"""How well a language model predicts a text, in units that models can be compared by."""
+"""How well a language model predicts a text, in units that compare models."""
 
 import math
 from typing import NamedTuple
 
 
 class TextPerplexity(NamedTuple):
-    """How many tokens, or bytes, a model hesitates between, and the bits it needs for a byte.
+    """Perplexity per token and per byte, and the bits that a model needs per byte.
 
-    Perplexity per token depends on the tokenizer; that per byte compares models of different ones.
+    A perplexity of 8 is the uncertainty of a choice between 8 equally likely tokens. It depends on
+    the tokenizer; to compare models with different tokenizers, take the numbers per byte.
+
+    Example:
+        >>> text_perplexity(-6 * math.log(2), num_tokens=2, num_bytes=6).per_byte
+        2.0
     """
 
     per_token: float
@@ -19,8 +24,8 @@ def text_perplexity(log_prob: float, num_tokens: int, num_bytes: int) -> TextPer
     """`exp(-log P / n)` of text with probability P and n tokens or bytes.
 
     Args:
-        log_prob: the sum of the log-probabilities of all tokens, in nats.
-        num_tokens: how many tokens were predicted, those that end a text included.
+        log_prob: the sum of the natural log-probabilities of all tokens.
+        num_tokens: how many tokens were predicted, including those that end a text.
         num_bytes: the size of the text in UTF-8.
 
     Returns:
@@ -34,7 +39,10 @@ def text_perplexity(log_prob: float, num_tokens: int, num_bytes: int) -> TextPer
         2.0
     """
     if num_tokens < 1 or num_bytes < 1:
-        raise ValueError("perplexity is that of a text, but there is none; give at least one byte.")
+        raise ValueError(
+            f"num_tokens and num_bytes must be at least 1, but are {num_tokens} and {num_bytes}; "
+            "give some text."
+        )
     per_byte = -log_prob / num_bytes  # in nats
     return TextPerplexity(
         per_token=math.exp(-log_prob / num_tokens),

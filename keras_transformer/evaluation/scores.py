@@ -1,14 +1,20 @@
-"""How near translations are to references: sacreBLEU's numbers, with their signatures."""
+"""How close translations are to references: sacreBLEU's scores, with their signatures."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sacrebleu.metrics import BLEU, CHRF
 
-from keras_transformer.checks import check_texts
+from keras_transformer.checks import check_aligned
 
 
 class Scores(NamedTuple):
-    """Corpus scores from 0 to 100, and the signatures that make them comparable."""
+    """Corpus scores from 0 to 100, and the signatures that make them comparable.
+
+    Example:
+        >>> score_translations(["A dog runs home ."], ["A dog runs home ."]).bleu_signature[:17]
+        'nrefs:1|case:mixe'
+    """
 
     bleu: float
     chrf: float
@@ -17,10 +23,10 @@ class Scores(NamedTuple):
 
 
 def check_bleu_tokenize(tokenize: str) -> str:
-    """`tokenize`, if it is a tokenizer of sacreBLEU whose own packages are installed.
+    """Returns `tokenize` if sacreBLEU has such a tokenizer; call it before you translate.
 
     Raises:
-        ValueError: if it is not; to be had before the work whose result is to be scored.
+        ValueError: if it is unknown, or packages that it needs are not installed.
     """
     try:
         BLEU(tokenize=tokenize, force=True).corpus_score(["a"], [["a"]])
@@ -30,29 +36,31 @@ def check_bleu_tokenize(tokenize: str) -> str:
     return tokenize
 
 
-def score_translations(translations, references, tokenize="13a") -> Scores:
-    """BLEU (cased) and chrF of detokenized text.
+def score_translations(
+    translations: Iterable[str], references: Iterable[str], tokenize: str = "13a"
+) -> Scores:
+    """Computes BLEU (cased) and chrF of detokenized text.
 
     Post (2018), "A Call for Clarity in Reporting BLEU Scores"; Popovic (2015), "chrF".
 
     Args:
-        translations: list of strings.
-        references: list of strings, one for each translation.
+        translations: strings.
+        references: strings, one per translation.
         tokenize: sacreBLEU's tokenizer for BLEU; "none" for text that is tokenized already.
 
     Returns:
         `Scores`.
 
     Raises:
-        ValueError: if the lists differ in number or are empty.
-        TypeError: if they hold something else than strings.
+        ValueError: if the numbers differ or are 0.
+        TypeError: if an element is not a string.
 
     Example:
         >>> score_translations(["A dog runs home ."], ["A dog runs home ."]).bleu
         100.0
     """
     translations, references = _aligned(translations, references)
-    # `force` only keeps sacreBLEU from warning of tokens that are wanted.
+    # `force` silences sacreBLEU's warning about tokenized text, which "none" is for.
     bleu, chrf = BLEU(tokenize=tokenize, force=tokenize == "none"), CHRF()
     bleu_score = bleu.corpus_score(translations, [references]).score
     chrf_score = chrf.corpus_score(translations, [references]).score
@@ -60,30 +68,28 @@ def score_translations(translations, references, tokenize="13a") -> Scores:
     return Scores(round(bleu_score, 10), round(chrf_score, 10), *signatures)
 
 
-def exact_match(translations, references) -> float:
-    """The percentage of translations equal to their reference, character by character.
+def exact_match(translations: Iterable[str], references: Iterable[str]) -> float:
+    """Computes the percentage of translations that equal their reference, in every character.
 
     Args:
-        translations: list of strings.
-        references: list of strings, one for each translation.
+        translations: strings.
+        references: strings, one per translation.
 
     Raises:
-        ValueError: if the lists differ in number or are empty.
-        TypeError: if they hold something else than strings.
+        ValueError: if the numbers differ or are 0.
+        TypeError: if an element is not a string.
+
+    Example:
+        >>> exact_match(["ein Hund", "eine Katze"], ["ein Hund", "die Katze"])
+        50.0
     """
     pairs = list(zip(*_aligned(translations, references), strict=True))
     return 100.0 * sum(translation == reference for translation, reference in pairs) / len(pairs)
 
 
 def _aligned(translations, references):
-    """Both as lists of strings, if they can be scored."""
-    translations = check_texts("translations", translations)
-    references = check_texts("references", references)
-    if len(translations) != len(references):
-        raise ValueError(
-            f"There are {len(translations)} translations but {len(references)} references; "
-            "give one reference for each translation."
-        )
-    if not translations:
-        raise ValueError("There is nothing to score: the list of translations is empty.")
-    return translations, references
+    """Both as lists of strings, at least one each."""
+    texts = check_aligned(translations=translations, references=references)
+    if not texts[0]:
+        raise ValueError("translations is empty, so there is nothing to score; give at least one.")
+    return texts

@@ -1,15 +1,24 @@
 """A trained model for CTranslate2, a C++ engine that needs no TensorFlow."""
 
-import shutil
-import tempfile
 from pathlib import Path
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_transformer.data.special_tokens import END_ID, START_ID, UNK_ID
+from keras_transformer.layers.feed_forward import GATES
+from keras_transformer.version_directory import write_whole
 
 MODEL = "model.bin"  # the file that CTranslate2 knows a model by
+# Keras's names and CTranslate2's.
+ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "silu": "SWISH",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+}
 
 
 def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwrite=False) -> str:
@@ -34,37 +43,26 @@ def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwr
 
     Raises:
         ImportError: if the extra `[ctranslate2]` is not installed.
-        ValueError: if the activation has no equivalent, or `directory` exists and is not to be
-            replaced or no such model.
+        ValueError: if the model has what CTranslate2 cannot express, or `directory` exists and is
+            not to be replaced or no such model.
     """
     directory = Path(directory).absolute()
-    _check_place(directory, overwrite)
+    if directory.exists() and not overwrite:
+        raise ValueError(
+            f"{directory} exists; name another directory or pass overwrite=True (--overwrite)."
+        )
+    if directory.exists() and not (directory / MODEL).is_file():
+        raise ValueError(f"{directory} is no CTranslate2 model to replace; name another directory.")
     spec = transformer_spec(model, tokenizer)
     spec.validate()
     spec.optimize(quantization=quantization)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-    try:
-        spec.save(str(temporary))
-        tokenizer.save(temporary / "tokenizer.model")
-        temporary.chmod(0o755)
-        if directory.exists():
-            shutil.rmtree(directory)
-        temporary.rename(directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return str(directory)
 
+    def write(path):
+        spec.save(str(path))
+        tokenizer.save(path / "tokenizer.model")
 
-def _check_place(directory: Path, overwrite: bool) -> None:
-    if not directory.exists():
-        return
-    if not overwrite:
-        raise ValueError(
-            f"{directory} exists; name another directory or pass overwrite=True (--overwrite)."
-        )
-    if not (directory / MODEL).is_file():
-        raise ValueError(f"{directory} is no CTranslate2 model to replace; name another directory.")
+    return write_whole(directory.parent, lambda: directory.name, write, overwrite)
 
 
 def transformer_spec(model, tokenizer):
@@ -78,11 +76,19 @@ def transformer_spec(model, tokenizer):
         ) from error
 
     layer = model.decoder.layers[0]
+    if layer.self_attention.rotary:
+        raise ValueError(
+            'positions="rotary" has no equivalent in this export; export a SavedModel, or train '
+            'with positions="sinusoidal".'
+        )
+    residual = layer.feed_forward_residual
     spec = TransformerSpec.from_config(
-        (model.encoder.num_layers, model.decoder.num_layers),
-        layer.num_heads,
-        pre_norm=layer.norm_first,
-        activation=_activation(layer.activation),
+        (len(model.encoder.layers), len(model.decoder.layers)),
+        layer.self_attention.num_heads,
+        pre_norm=residual.norm_first,
+        activation=_activation(layer.feed_forward),
+        ffn_glu=layer.feed_forward.activation in GATES,
+        rms_norm=isinstance(residual.norm, keras.layers.RMSNormalization),
     )
     for side, stack, embedding in (
         (spec.encoder, model.encoder, model.source_embedding),
@@ -96,70 +102,71 @@ def transformer_spec(model, tokenizer):
             _set_norm(side.layer_norm, stack.final_norm)
         for target, source in zip(side.layer, stack.layers, strict=True):
             _set_layer(target, source)
-    if model.output_projection is None:
-        output = _array(model.target_embedding.embeddings)
-    else:
-        output = _array(model.output_projection.kernel).T
-    output = np.ascontiguousarray(output[: tokenizer.vocab_size])
-    spec.decoder.projection.weight = output  # (V, D)
+    kernel = _array(model.lm_head_kernel())  # (V, D)
+    spec.decoder.projection.weight = kernel[: tokenizer.vocab_size]
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.add_source_eos = True
     spec.config.unk_token, spec.config.eos_token = pieces[UNK_ID], pieces[END_ID]
     spec.config.bos_token = spec.config.decoder_start_token = pieces[START_ID]
-    spec.config.layer_norm_epsilon = layer.feed_forward_residual.norm.epsilon
+    spec.config.layer_norm_epsilon = residual.norm.epsilon
     return spec
 
 
 def _set_layer(target, source) -> None:
     _set_attention(target.self_attention, source.self_attention, source.self_attention_residual)
-    if hasattr(source, "cross_attention"):
+    if getattr(source, "cross_attention", None) is not None:
         _set_attention(target.attention, source.cross_attention, source.cross_attention_residual)
     _set_norm(target.ffn.layer_norm, source.feed_forward_residual.norm)
-    _set_linear(target.ffn.linear_0, source.feed_forward.inner)
+    inner = source.feed_forward.inner
+    if source.feed_forward.activation in GATES:  # the gate and its partner are halves of one matrix
+        width = inner.kernel.shape[1] // 2
+        _set_linear(target.ffn.linear_0, inner, columns=slice(None, width))
+        _set_linear(target.ffn.linear_0_noact, inner, columns=slice(width, None))
+    else:
+        _set_linear(target.ffn.linear_0, inner)
     _set_linear(target.ffn.linear_1, source.feed_forward.outer)
 
 
 def _set_attention(target, attention, residual) -> None:
     """Self-attention has one linear layer for query, key and value; cross-attention has two."""
     _set_norm(target.layer_norm, residual.norm)
-    kernel, bias = _array(attention.kernel).T, _array(attention.bias)  # (3D, D), (3D,)
-    d_model = attention.d_model
-    splits = [d_model] if len(target.linear) == 3 else []
-    weights, biases = np.split(kernel, splits), np.split(bias, splits)
-    for linear, weight, part in zip(target.linear, weights, biases, strict=False):
-        linear.weight, linear.bias = np.ascontiguousarray(weight), part
-    _set_linear(target.linear[-1], attention.output_projection)
+    projections = attention.query_projection, attention.memory_projection
+    *inner, output = target.linear
+    groups = [projections] if len(inner) == 1 else [[layer] for layer in projections]
+    for linear, layers in zip(inner, groups, strict=True):
+        _set_linear(linear, *layers)
+    _set_linear(output, attention.output_projection)
 
 
-def _set_linear(target, dense) -> None:
-    target.weight = np.ascontiguousarray(_array(dense.kernel).T)  # (out, in)
-    if dense.use_bias:
-        target.bias = _array(dense.bias)
+def _set_linear(target, *layers, columns=slice(None)) -> None:
+    """The kernels and biases of layers side by side; of all that, some columns."""
+    kernel = np.concatenate([_array(layer.kernel) for layer in layers], axis=1)[:, columns]
+    target.weight = np.ascontiguousarray(kernel.T)  # (out, in)
+    if layers[0].use_bias:
+        target.bias = np.concatenate([_array(layer.bias) for layer in layers])[columns]
 
 
 def _set_norm(target, norm) -> None:
-    target.gamma, target.beta = _array(norm.gamma), _array(norm.beta)
+    if isinstance(norm, keras.layers.RMSNormalization):
+        target.gamma = _array(norm.scale)
+    else:
+        target.gamma, target.beta = _array(norm.gamma), _array(norm.beta)
 
 
 def _array(variable) -> np.ndarray:
-    return keras.ops.convert_to_numpy(variable.value).astype("float32")
+    return np.ascontiguousarray(ops.convert_to_numpy(variable), "float32")
 
 
-def _activation(function):
+def _activation(feed_forward):
     from ctranslate2.specs import Activation
 
-    known = {
-        "relu": Activation.RELU,
-        "gelu": Activation.GELU,
-        "silu": Activation.SWISH,
-        "tanh": Activation.Tanh,
-        "sigmoid": Activation.Sigmoid,
-    }
-    name = getattr(function, "__name__", str(function))
-    if name not in known:
+    function = feed_forward.activation
+    name = GATES[function] if function in GATES else getattr(function, "__name__", str(function))
+    if name not in ACTIVATIONS:
+        known = sorted(ACTIVATIONS)
         raise ValueError(
-            f"The activation {name!r} has no equivalent in CTranslate2; it knows {sorted(known)}."
+            f"The activation {name!r} has no equivalent in CTranslate2; it knows {known}."
         )
-    return known[name]
+    return Activation[ACTIVATIONS[name]]

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.backend import random_bytes
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Dropout(keras.layers.Dropout):
@@ -29,22 +31,3 @@ class Dropout(keras.layers.Dropout):
         kept = random_bytes(ops.shape(inputs), self.seed_generator) >= ops.cast(threshold, "uint8")
         scale = ops.cast(1 / (1 - self.rate), inputs.dtype)
         return inputs * (ops.cast(kept, inputs.dtype) * scale)
-
-
-def random_bytes(shape, seed_generator):
-    """Independent and uniform bytes, a uint8 tensor of a shape; 32 random bits make four."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        # `jax.random.bits` works out 32 bits for each byte.
-        key = ops.tile(seed_generator.next(), 2)  # (4,)
-        return jax.lax.rng_bit_generator(key, shape, "uint8")[1]
-    if keras.backend.backend() != "tensorflow":
-        return ops.cast(keras.random.randint(shape, 0, 256, seed=seed_generator), "uint8")
-    import tensorflow as tf
-
-    seed = tf.cast(seed_generator.next() % (2**31 - 1), "int32")
-    count = tf.reduce_prod(shape)
-    words = tf.random.stateless_uniform([(count + 3) // 4], seed, None, None, tf.uint32)
-    flat = tf.reshape(tf.bitcast(words, tf.uint8), [-1])
-    return tf.reshape(flat[:count], shape)

@@ -2,8 +2,10 @@
 
 from keras import ops
 
+from keras_transformer._typing import Tensor
 
-def padding_mask(ids, pad_id: int):
+
+def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
     """The positions of `ids` that hold a real token.
 
     Args:
@@ -12,23 +14,34 @@ def padding_mask(ids, pad_id: int):
 
     Returns:
         Boolean tensor (B, T), True at real tokens.
+
+    Example:
+        >>> print(padding_mask(np.array([[5, 3, 0]]), pad_id=0).numpy())
+        [[ True  True False]]
     """
     return ops.not_equal(ids, pad_id)
 
 
-def causal_mask(query_length, key_length=None, position=0):
+def causal_mask(
+    query_length: int | Tensor, key_length: int | Tensor | None = None, first: int | Tensor = 0
+) -> Tensor:
     """Lets each position attend to itself and to those before it (paper, section 3.2.3).
 
     Args:
         query_length: T, the number of queries.
         key_length: S, the number of keys; `query_length` by default.
-        position: the place of the first query among the keys, for queries that extend a cache.
+        first: the place of the first query among the keys, for queries that extend a cache.
 
     Returns:
-        Boolean tensor (1, T, S), True where key `s <= position + t`.
+        Boolean tensor (1, T, S), True where key `s <= first + t`.
+
+    Example:
+        >>> print(causal_mask(2).numpy())
+        [[[ True False]
+          [ True  True]]]
     """
     key_length = query_length if key_length is None else key_length
-    query_positions = ops.expand_dims(ops.arange(query_length), 1) + position  # (T, 1)
+    query_positions = ops.expand_dims(ops.arange(query_length), 1) + first  # (T, 1)
     key_positions = ops.expand_dims(ops.arange(key_length), 0)  # (1, S)
     return ops.expand_dims(key_positions <= query_positions, 0)  # (1, T, S)
 
@@ -45,7 +58,7 @@ def segment_mask(segments):
     return ops.equal(ops.expand_dims(segments, 2), ops.expand_dims(segments, 1))
 
 
-def combine_masks(*masks):
+def combine_masks(*masks: Tensor | None) -> Tensor | None:
     """Joins masks with "and"; None stands for no mask.
 
     Args:
@@ -54,6 +67,11 @@ def combine_masks(*masks):
 
     Returns:
         Boolean tensor that broadcasts to (B, T, S), or None if every mask is None.
+
+    Example:
+        >>> real = padding_mask(np.array([[5, 3, 0]]), pad_id=0)
+        >>> ops.shape(combine_masks(real, None, causal_mask(3)))
+        (1, 3, 3)
     """
     combined = None
     for mask in masks:
@@ -64,6 +82,27 @@ def combine_masks(*masks):
             mask = ops.expand_dims(mask, 1)  # (B, 1, S)
         combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
+
+
+def full_mask(attention_mask, use_causal_mask, query, keys, first=0):
+    """Which keys each query of each head may attend to.
+
+    Args:
+        attention_mask: boolean, (B, S) or broadcastable to (B, T, S), or None.
+        use_causal_mask: whether the keys after a query are hidden from it.
+        query: tensor (B, H, T, D/H).
+        keys: tensor (B, H, S, D/H).
+        first: the place of the first query among the keys.
+
+    Returns:
+        Boolean tensor that broadcasts to (B, H, T, S), or None if all may attend to all.
+    """
+    mask = combine_masks(attention_mask)  # (B, T, S)
+    if use_causal_mask:
+        causal = causal_mask(ops.shape(query)[2], ops.shape(keys)[2], first)  # (1, T, S)
+        mask = combine_masks(mask, causal)  # (B, T, S)
+    check_mask(mask, query.shape[0], keys.shape[2])
+    return None if mask is None else ops.expand_dims(mask, 1)  # (B, 1, T, S)
 
 
 def check_mask(mask, batch_size, key_length) -> None:

@@ -1,74 +1,59 @@
-"""Attention in several heads."""
+"""Attention in several heads (paper, section 3.2.2)."""
+
+import math
+from functools import partial
 
 import keras
 from keras import ops
 
 from keras_transformer.checks import check_heads, check_rate
-from keras_transformer.layers.attention_cache import write_cache
-from keras_transformer.layers.attention_gradient import attention_in_training
-from keras_transformer.layers.dot_product_attention import (
-    dot_product_attention,
-    fused_attention,
-)
+from keras_transformer.layers.arguments import config_of, keep_arguments
+from keras_transformer.layers.attention_memory import Memory
+from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.extras import WithExtras
-from keras_transformer.layers.heads import (
-    heads_of_blocks,
-    merge_heads,
-    merge_heads_of_step,
-    split_heads,
-    split_heads_of_step,
-)
-from keras_transformer.layers.linear import Linear, linear, without_spare_columns
-from keras_transformer.layers.masks import causal_mask, check_mask, combine_masks
-from keras_transformer.layers.rotary import places_of, rotate
+from keras_transformer.layers.fast_attention import attention
+from keras_transformer.layers.masks import full_mask
+from keras_transformer.layers.rotary import rotate
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(WithExtras, keras.layers.Layer):
+class MultiHeadAttention(keras.layers.Layer):
     """Attention in `num_heads` subspaces at once.
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O` with
     `head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)` ("Attention Is All You Need", section 3.2.2).
-    Every head is `d_model / num_heads` wide, so the cost is that of one full-width head. The
-    three input projections are one matrix, a single product in self-attention.
-
-    With `rotary`, self-attention sees how far apart two tokens are: queries and keys are turned by
-    their positions, the keys before they are cached.
+    Every head is `d_model / num_heads` wide, so all heads together cost as much as one of full
+    width. W^K and W^V are one matrix, since keys and values read the same vectors.
 
     Args:
         d_model: D, the width of inputs and output; a multiple of `num_heads`.
         num_heads: H.
-        dropout: rate applied to the attention weights.
-        rotary: whether positions turn queries and keys; see `rotate`. D/H is then even, and
-            `value` and `key` are those of the query.
+        dropout: rate applied to the attention scores.
+        rotary: whether positions turn queries and keys, so that self-attention sees how far apart
+            two tokens are; see `rotate`. D/H must be even.
+        use_bias: whether the projections have biases.
 
     Call arguments:
         query: tensor (B, T, D).
-        value: tensor (B, S, D); `query` by default (self-attention).
+        value: tensor (B, S, D), or a `Memory` from `project_memory`; `query` by default
+            (self-attention).
         key: tensor (B, S, D); `value` by default.
         attention_mask: boolean, (B, S) or broadcastable to (B, T, S), True = may attend.
-        use_causal_mask: whether a query is kept from keys after it.
-        cache: with `position`, from `init_cache` or the last call: keys and values of this call are
-            written at `position`, and the mask must hide what is not yet written;
-            `use_causal_mask` does. Without `position`, from `compute_cache`: the queries attend to
-            it as it is.
-        position: the index of the first query among the cached keys.
-        positions: integers (T,) or (B, T), the places in the sequence by which `rotary` turns
-            queries and keys; from `position`, or 0, on by default.
-        step_weights: with `cache` or one argument, what `step_weights` returns, to use instead of
-            reading the weights anew. They may be `with_spare_columns`; in a step the kernels of
-            "projection" and "query" may be in `column_blocks`, of which each is a head.
-        return_attention_scores: whether the weights are returned, too.
+        use_causal_mask: whether the keys after a query are hidden from it.
+        position_ids: integers (T,) or (B, T), the positions by which `rotary` turns; by default
+            those that follow the cache.
+        cache: a `KVCache`, which adds its keys and values to those of this call: S is then its L.
+            The mask must hide the places that are still free; `use_causal_mask` does.
+        return_attention_scores: whether the scores are returned, too.
         training: whether dropout is applied.
 
     Returns:
-        Tensor (B, T, D). With `return_attention_scores` followed by the weights (B, H, T, S),
-        float32; with `cache` followed by the new cache.
+        Tensor (B, T, D); with `return_attention_scores` a pair with the scores (B, H, T, S),
+        float32, before dropout.
 
     Raises:
-        ValueError: if `d_model` is not a multiple of `num_heads`, the rate outside [0, 1), `rotary`
-            asked of heads of odd width or of cross-attention, or a `cache` given besides keys.
+        ValueError: if `d_model` is not a multiple of `num_heads`, the rate is outside [0, 1), or
+            `rotary` is asked of heads of odd width or of cross-attention.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -76,50 +61,46 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         (1, 3, 8)
     """
 
-    def __init__(self, d_model, num_heads, *, dropout=0.0, rotary=False, **kwargs):
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        dropout: float = 0.0,
+        rotary: bool = False,
+        use_bias: bool = True,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
+        keep_arguments(self, locals())
         self.d_model, self.num_heads = check_heads(d_model, num_heads)
-        self.head_dim = self.d_model // self.num_heads
         self.dropout = check_rate("dropout", dropout)
         self.rotary = rotary
-        if rotary and self.head_dim % 2:
+        head_dim = self.d_model // self.num_heads
+        if rotary and head_dim % 2:
             raise ValueError(
                 f"rotary turns pairs of numbers, but d_model={d_model} and num_heads={num_heads} "
-                f"make heads of width {self.head_dim}; choose them so that it is even."
+                f"make heads of width {head_dim}; choose them so that it is even."
             )
+        # Glorot's limit for the three input projections as one matrix: 1/sqrt(2) of that of three
+        # matrices, which keeps the first attention scores of a deep post-norm stack soft.
+        limit = math.sqrt(6 / (4 * self.d_model))
+        options = {"use_bias": use_bias, "dtype": self.dtype_policy}
+        inputs = {**options, "kernel_initializer": keras.initializers.RandomUniform(-limit, limit)}
+        self.query_projection = Dense(self.d_model, name="query_projection", **inputs)
+        self.memory_projection = Dense(2 * self.d_model, name="memory_projection", **inputs)
+        self.output_projection = Dense(self.d_model, name="output_projection", **options)
         # A layer without weights has no path, by which a `DTypePolicyMap` would find its dtype.
         self.dropout_layer = Dropout(dropout, autocast=False, dtype=self.dtype_policy)
-        self.output_projection = Linear(d_model, name="output_projection", dtype=self.dtype_policy)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
-        self._check_width(query_shape, value_shape, key_shape)
-        # Glorot over the fused matrix: 1/sqrt(2) of the scale of three separate ones, which keeps
-        # the first attention weights of a deep post-norm stack soft.
-        self.kernel = self.add_weight(
-            name="kernel", shape=(self.d_model, 3 * self.d_model), initializer="glorot_uniform"
-        )
-        self.bias = self.add_weight(name="bias", shape=(3 * self.d_model,), initializer="zeros")
-        self.output_projection.build((None, None, self.d_model))
-
-    def _check_width(self, *shapes):
-        for shape in shapes:
-            if shape is not None and shape[-1] != self.d_model:
-                raise ValueError(
-                    f"MultiHeadAttention expects inputs of width d_model={self.d_model}, but "
-                    f"received the shape {tuple(shape)}; project the input to that width first."
-                )
-
-    def _check_call(self, value, key, cache, is_cross):
-        if cache is not None and (value is not None or key is not None):
-            raise ValueError(
-                "MultiHeadAttention takes keys and values from cache or from value and key, but "
-                "received both; call it with the query and the cache alone."
-            )
-        if self.rotary and is_cross:
-            raise ValueError(
-                "rotary attention is self-attention: call it without value and key, and with the "
-                "position of a cache; for another use leave out rotary."
-            )
+        for shape in (query_shape, value_shape, key_shape):
+            if isinstance(shape, tuple) and isinstance(shape[-1], int):
+                self._check_width(shape)
+        vectors = (None, None, self.d_model)
+        self.query_projection.build(vectors)
+        self.memory_projection.build(vectors)
+        self.output_projection.build(vectors)
 
     def call(
         self,
@@ -129,149 +110,99 @@ class MultiHeadAttention(WithExtras, keras.layers.Layer):
         *,
         attention_mask=None,
         use_causal_mask=False,
+        position_ids=None,
         cache=None,
-        position=None,
-        positions=None,
-        step_weights=None,
         return_attention_scores=False,
         training=None,
     ):
-        self._check_width(*(x.shape for x in (query, value, key) if x is not None))
-        is_step = cache is not None
-        is_cross = value is not None or key is not None or (is_step and position is None)
-        self._check_call(value, key, cache, is_cross)
-        heads_axis = 0 if is_step else 1  # below (B, H, ...) is (H, B, ...) in a step
-        if is_step:
-            query, key, value = self._project_step(query, cache, position, step_weights)
-        else:
-            query, key, value = self._project(query, value, key, step_weights)  # (B, H, T|S, D/H)
-        start = 0 if position is None else position  # not `or`: it may be a symbolic tensor
+        self._check_call(query, value, key)
+        keys, values = self.project_memory(query if value is None else value, key)
+        query = split_heads(self.query_projection(query), self.num_heads)  # (B, H, T, D/H)
+        first = 0 if cache is None else cache.index
         if self.rotary:
-            places = places_of(query, positions, start, heads_axis)
-            query, key = rotate(query, places), rotate(key, places)  # (B, H, T, D/H)
-        if is_step and position is not None:
-            cache = write_cache(cache, key, value, position)
-            key, value = cache[:2]  # (H, B, L, D/H)
-        lengths = ops.shape(query)[2], ops.shape(key)[2]
-        causal = causal_mask(*lengths, start) if use_causal_mask else None
-        attention_mask = combine_masks(attention_mask, causal)
-        check_mask(attention_mask, query.shape[1 - heads_axis], key.shape[2])
-        if attention_mask is not None:
-            attention_mask = ops.expand_dims(attention_mask, heads_axis)  # (B, 1, T, S)
-        heads, weights = self._attend(
-            (query, key, value),
-            attention_mask,
-            is_causal=use_causal_mask and not is_cross,
-            needs_weights=is_step or return_attention_scores,
+            query, keys = (rotate(x, position_ids, first) for x in (query, keys))
+        if cache is not None:
+            keys, values = cache.update(keys, values)  # (B, H, S, D/H) each
+        mask = full_mask(attention_mask, use_causal_mask, query, keys, first)  # (B, 1, T, S)
+        drops = training and self.dropout
+        heads, scores = attention(
+            query,
+            keys,
+            values,
+            mask,
+            is_causal=use_causal_mask and value is None and cache is None,
+            needs_scores=return_attention_scores,
+            dropout=partial(self.dropout_layer, training=True) if drops else None,
             training=training,
         )  # (B, H, T, D/H), (B, H, T, S)
-        merge = merge_heads_of_step if is_step else merge_heads
-        output_weights = step_weights and step_weights["output"]
-        output = self.output_projection(merge(heads), step_weights=output_weights)  # (B, T, D)
-        extras = [cache] if is_step else []
-        if return_attention_scores:
-            extras = [ops.transpose(weights, (1, 0, 2, 3)) if is_step else weights, *extras]
-        return (output, *extras) if extras else output
+        output = self.output_projection(merge_heads(heads))  # (B, T, D)
+        return (output, scores) if return_attention_scores else output
 
-    def _attend(self, heads, attention_mask, *, is_causal, needs_weights, training):
-        """The output of each head and, if they are needed, the weights: else None."""
-        drops = bool(self.dropout and training)
-        # TensorFlow has no fused kernel, and Keras none that drops weights out.
-        if keras.backend.backend() == "jax" and not (needs_weights or drops):
-            return fused_attention(*heads, attention_mask), None
-        if training and not (needs_weights or drops):
-            return attention_in_training(*heads, attention_mask, is_causal), None
-        return dot_product_attention(
-            *heads,
-            attention_mask,
-            dropout=lambda weights: self.dropout_layer(weights, training=training),
-        )
-
-    def init_cache(self, batch_size, length):
-        """An empty cache for `length` keys: a pair of zero tensors (H, B, L, D/H)."""
-        shape = (self.num_heads, batch_size, length, self.head_dim)
-        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
-
-    def compute_cache(self, value, step_weights=None):
-        """The projections of `value` (B, S, D), for queries to come.
-
-        `step_weights` is that of a call with what this returns.
-
-        Returns:
-            Keys and values, each (H, B, S, D/H).
-        """
-        weights = step_weights["memory"] if step_weights else self._columns(1, 3)
-        key, value = self._split(value, weights)
-        return ops.transpose(key, (1, 0, 2, 3)), ops.transpose(value, (1, 0, 2, 3))
-
-    def step_weights(self, is_cross=False):
-        """The kernels and the biases that a call multiplies with, in the compute dtype.
+    def project_memory(self, value, key=None) -> Memory:
+        """Keys and values of `value` (B, S, D), for many calls; a `Memory` stays as it is.
 
         Args:
-            is_cross: whether the cache is that of other vectors, so that only queries are new.
-
-        Returns:
-            A dict of pairs: "projection", tensors (D, 3 D) and (3 D,), with `is_cross` instead of
-            it "query", (D, D) and (D,), and "memory", (D, 2 D) and (2 D,); "output", those of the
-            output's projection.
+            value: tensor (B, S, D) or a `Memory`.
+            key: tensor (B, S, D), what the keys are made of; `value` by default.
         """
-        parts = {"query": (0, 1), "memory": (1, 3)} if is_cross else {"projection": (0, 3)}
-        weights = {name: self._columns(*part) for name, part in parts.items()}
-        return {**weights, "output": self.output_projection.step_weights()}
+        if isinstance(value, Memory):
+            return value
+        keys, values = split_heads(self.memory_projection(value), 2 * self.num_heads, parts=2)
+        if key is not None:
+            keys, _ = split_heads(self.memory_projection(key), 2 * self.num_heads, parts=2)
+        return Memory(keys, values)  # (B, H, S, D/H) each
 
-    def _columns(self, first, last):
-        """Kernel and bias of the projections `first` to `last` of (query, key, value)."""
-        kernel, bias = (ops.cast(w, self.compute_dtype) for w in (self.kernel, self.bias))
-        if last - first < 3:
-            columns = slice(first * self.d_model, last * self.d_model)
-            kernel, bias = kernel[:, columns], bias[columns]
-        return kernel, bias
+    def _check_width(self, shape):
+        if shape[-1] != self.d_model:
+            raise ValueError(
+                f"MultiHeadAttention expects inputs of width d_model={self.d_model}, but "
+                f"received the shape {tuple(shape)}; project the input to that width first."
+            )
 
-    def _project(self, query, value, key, step_weights):
-        """Queries, keys and values, each (B, H, T|S, D/H), by as few products as can be."""
-        if value is None and key is None:
-            weights = step_weights["projection"] if step_weights else self._columns(0, 3)
-            return self._split(query, weights)
-        value = query if value is None else value
-        if key is None:
-            memory = self._split(value, self._columns(1, 3))
-            return (*self._split(query, self._columns(0, 1)), *memory)
-        inputs = enumerate((query, key, value))
-        return tuple(self._split(x, self._columns(i, i + 1))[0] for i, x in inputs)
-
-    def _project_step(self, query, cache, position, step_weights):
-        """Queries, keys and values of a step, each (H, B, T|S, D/H)."""
-        weights = step_weights or self.step_weights(is_cross=position is None)
-        if position is None:
-            return (*self._split_step(query, weights["query"]), *cache)
-        return self._split_step(query, weights["projection"])
-
-    def _split(self, x, weights):
-        """All projections that the weights hold: each (B, H, T, D/H)."""
-        x, parts = self._projections(x, weights)
-        return split_heads(x, parts, self.num_heads)
-
-    def _split_step(self, x, weights):
-        """All projections that the weights hold, of a few positions: each (H, B, T, D/H)."""
-        kernel, bias = weights
-        if len(kernel.shape) == 3:
-            return heads_of_blocks(ops.cast(x, self.compute_dtype), kernel, bias, self.num_heads)
-        x, parts = self._projections(x, weights)
-        return split_heads_of_step(x, parts, self.num_heads)
-
-    def _projections(self, x, weights):
-        parts = weights[0].shape[1] // self.d_model
-        x = linear(ops.cast(x, self.compute_dtype), *weights)  # (B, T, parts * D)
-        return without_spare_columns(x, parts * self.d_model), parts
+    def _check_call(self, query, value, key):
+        for x in (query, value, key):
+            if x is not None and not isinstance(x, Memory):
+                self._check_width(x.shape)
+        if self.rotary and (value is not None or key is not None):
+            raise ValueError(
+                "rotary attention is self-attention: call it with the query alone; for another "
+                "use leave out rotary."
+            )
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return tuple(query_shape)
 
+    def compute_output_spec(self, query, value=None, key=None, **options):
+        output = keras.KerasTensor(query.shape, self.compute_dtype)
+        if not options.get("return_attention_scores"):
+            return output
+        value = query if value is None else value
+        keys = value.keys.shape[2] if isinstance(value, Memory) else value.shape[1]
+        shape = (query.shape[0], self.num_heads, query.shape[1], keys)
+        return output, keras.KerasTensor(shape, "float32")
+
     def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "dropout": self.dropout,
-            "rotary": self.rotary,
-        }
+        return {**super().get_config(), **config_of(self)}
+
+
+def split_heads(x, num_heads, parts=1):
+    """The last axis as heads; with `parts` a list of as many tensors, each of some heads.
+
+    Args:
+        x: tensor (B, T, D).
+        num_heads: of all parts together.
+        parts: how many projections lie side by side in the last axis.
+
+    Returns:
+        Tensor (B, H, T, D/H), or `parts` tensors (B, H / parts, T, D/H).
+    """
+    batch_size, length = ops.shape(x)[:2]
+    x = ops.reshape(x, (batch_size, length, num_heads, x.shape[-1] // num_heads))
+    x = ops.transpose(x, (0, 2, 1, 3))  # (B, H, T, D/H)
+    return x if parts == 1 else ops.split(x, parts, axis=1)
+
+
+def merge_heads(x):
+    """(B, H, T, D/H) to (B, T, D): the "Concat" of the paper's section 3.2.2."""
+    batch_size, num_heads, length, head_dim = ops.shape(x)
+    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch_size, length, num_heads * head_dim))

@@ -2,8 +2,10 @@
 
 from keras import ops
 
+from keras_transformer._typing import Tensor
 
-def masked_mean(x, padding_mask):
+
+def masked_mean(x: Tensor, padding_mask: Tensor) -> Tensor:
     """The mean over real positions.
 
     Args:
@@ -12,6 +14,11 @@ def masked_mean(x, padding_mask):
 
     Returns:
         Tensor (B, D) in the dtype of `x`; 0 without real positions.
+
+    Example:
+        >>> x = np.array([[[1.0], [3.0], [100.0]]])
+        >>> masked_mean(x, np.array([[True, True, False]])).numpy().tolist()
+        [[2.0]]
     """
     real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, S, 1)
     total = ops.sum(ops.where(real, ops.cast(x, "float32"), 0.0), axis=1)  # (B, D)

@@ -4,9 +4,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.backend import take
 from keras_transformer.checks import check_positive_int, check_rate
-from keras_transformer.gather import rows_of
+from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.dropout import Dropout
+
+# How a model knows the order of its tokens: by sinusoids that are added to the embeddings, or by
+# rotations of queries and keys.
+POSITIONS = ("sinusoidal", "rotary")
 
 
 def sinusoidal_positions(length: int, d_model: int) -> np.ndarray:
@@ -40,8 +45,7 @@ class PositionalEmbedding(keras.layers.Layer):
 
     Attention alone sees a set; the sinusoids tell it the order. The embedding is multiplied by
     sqrt(d_model) so that it is not drowned by them: `E[id] * sqrt(d_model) + PE(position)`
-    ("Attention Is All You Need", sections 3.4 and 3.5). The same matrix may also turn a decoder's
-    output into logits: see `logits`.
+    ("Attention Is All You Need", sections 3.4 and 3.5).
 
     Args:
         vocab_size: V, the number of token ids.
@@ -53,8 +57,7 @@ class PositionalEmbedding(keras.layers.Layer):
 
     Call arguments:
         ids: integers (B, T) in [0, vocab_size).
-        position: the position of the first token, an integer or an integer scalar tensor.
-        positions: integers (B, T), that of each token, where they do not follow each other.
+        position_ids: integers (T,) or (B, T), the position of each token; 0, 1, ... by default.
         training: whether dropout is applied.
 
     Returns:
@@ -70,12 +73,20 @@ class PositionalEmbedding(keras.layers.Layer):
     """
 
     def __init__(
-        self, vocab_size, d_model, *, dropout=0.0, max_length=2048, sinusoids=True, **kwargs
+        self,
+        vocab_size: int,
+        d_model: int,
+        *,
+        dropout: float = 0.0,
+        max_length: int = 2048,
+        sinusoids: bool = True,
+        **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # else ids that are floats are rounded
+        keep_arguments(self, locals())
         self.vocab_size = check_positive_int("vocab_size", vocab_size)
         self.d_model = check_positive_int("d_model", d_model)
-        self.dropout = check_rate("dropout", dropout)
+        check_rate("dropout", dropout)
         self.max_length = check_positive_int("max_length", max_length)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
         self.sinusoids = sinusoids
@@ -92,22 +103,26 @@ class PositionalEmbedding(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, ids, position=0, positions=None, training=None):
+    def call(self, ids, position_ids=None):
         # `fit` under a MirroredStrategy traces the model with a mean of ids, which is a float.
         ids = ops.cast(ids, "int32")
-        embedded = rows_of(self.embeddings, ids)  # (B, T, D)
-        embedded = ops.cast(embedded, "float32") * self.d_model**0.5
-        if self.sinusoids and positions is None:
-            embedded = embedded + self.positions(ops.shape(ids)[1], position)  # (B, T, D)
-        elif self.sinusoids:
-            embedded = embedded + rows_of(self._table(ops.shape(ids)[1]), positions)
-        return self.dropout_layer(ops.cast(embedded, self.compute_dtype), training=training)
+        x = ops.cast(take(self.embeddings, ids), "float32") * self.d_model**0.5  # (B, T, D)
+        if self.sinusoids:
+            x = x + self.positions(ops.shape(ids)[1], position_ids)  # (B, T, D)
+        return self.dropout_layer(ops.cast(x, self.compute_dtype))
 
-    def positions(self, length, position=0):
-        """Rows `position` to `position + length` of the sinusoids: (length, D), float32."""
-        if isinstance(length, int) and isinstance(position, int):
-            return ops.convert_to_tensor(self._table(position + length)[position:][:length])
-        return rows_of(self.table, ops.arange(length) + position)
+    def positions(self, length, position_ids=None):
+        """The sinusoids of `position_ids`, by default of the first `length` positions.
+
+        Returns:
+            Tensor (..., D), float32, for integers (...).
+        """
+        table = self.table
+        if isinstance(length, int) and length > self.max_length:
+            table = sinusoidal_positions(length, self.d_model)
+        if position_ids is not None:
+            return take(table, position_ids)
+        return ops.convert_to_tensor(table)[:length]
 
     def check_positions(self, first, number):
         """Refuses a search of `number` tokens after `first` others that would leave the table."""
@@ -118,35 +133,8 @@ class PositionalEmbedding(keras.layers.Layer):
                 f"model has max_length={self.max_length}; search for fewer, or give it more."
             )
 
-    def _table(self, length):
-        """The sinusoids of at least `length` positions, where that is a number."""
-        if isinstance(length, int) and length > self.max_length:
-            return sinusoidal_positions(length, self.d_model)
-        return self.table
-
-    def logits(self, hidden):
-        """Scores of the whole vocabulary by the transposed embedding (paper, section 3.4).
-
-        Args:
-            hidden: tensor (..., D).
-
-        Returns:
-            Tensor (..., V), float32.
-        """
-        kernel = ops.transpose(ops.cast(self.embeddings, self.compute_dtype))  # (D, V)
-        flat = ops.reshape(ops.cast(hidden, self.compute_dtype), (-1, self.d_model))
-        scores = ops.cast(ops.matmul(flat, kernel), "float32")  # (rows, V)
-        return ops.reshape(scores, (*ops.shape(hidden)[:-1], self.vocab_size))
-
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "d_model": self.d_model,
-            "dropout": self.dropout,
-            "max_length": self.max_length,
-            "sinusoids": self.sinusoids,
-        }
+        return {**super().get_config(), **config_of(self)}

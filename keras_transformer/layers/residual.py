@@ -3,21 +3,19 @@
 import keras
 
 from keras_transformer.checks import check_choice, check_rate
+from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.layer_norm import LayerNorm
-from keras_transformer.layers.rms_norm import RMSNorm
-
-NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}
+from keras_transformer.layers.norms import NORMS, make_norm
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Residual(keras.layers.Layer):
     """Adds a sub-layer's output to its input.
 
-    Post-norm, the paper's form (section 5.4): `LayerNorm(x + Dropout(Sublayer(x)))`.
-    Pre-norm (`norm_first=True`): `x + Dropout(Sublayer(LayerNorm(x)))`, which trains deep stacks
-    without warm-up. The sub-layer runs between the two halves: on `prepare(x)`, and its output
-    goes with `x` into the call.
+    Post-norm, the paper's form (section 5.4): `LayerNorm(x + Dropout(Sublayer(x)))`. Pre-norm
+    (`norm_first=True`): `x + Dropout(Sublayer(LayerNorm(x)))`, which trains deep stacks without
+    warm-up. The weights of the sub-layer belong to whoever calls, so this is for use inside a
+    layer: in a functional model Keras would not find them.
 
     Args:
         dropout: rate applied to the sub-layer's output.
@@ -26,7 +24,7 @@ class Residual(keras.layers.Layer):
 
     Call arguments:
         x: tensor (B, T, D), the sub-layer's input.
-        sublayer_output: tensor (B, T, D).
+        sublayer: function of a tensor (B, T, D) to another.
         training: whether dropout is applied.
 
     Returns:
@@ -36,38 +34,30 @@ class Residual(keras.layers.Layer):
         ValueError: if the rate is outside [0, 1), or for another norm.
 
     Example:
-        >>> residual, x = Residual(dropout=0.1), np.ones((1, 3, 8))
-        >>> ops.shape(residual(x, keras.layers.Dense(8)(residual.prepare(x))))
+        >>> residual, sublayer = Residual(dropout=0.1), keras.layers.Dense(8)
+        >>> ops.shape(residual(np.ones((1, 3, 8)), sublayer=sublayer))
         (1, 3, 8)
     """
 
     def __init__(self, dropout=0.0, norm_first=False, norm="layer_norm", **kwargs):
         super().__init__(**kwargs)
-        self.dropout = check_rate("dropout", dropout)
+        keep_arguments(self, locals())
+        check_rate("dropout", dropout)
         self.norm_first = norm_first
-        self.norm_type = check_choice("norm", norm, NORMS)
-        self.norm = NORMS[norm](epsilon=1e-6, name="norm", dtype=self.dtype_policy)
+        self.norm = make_norm(check_choice("norm", norm, NORMS), "norm", self.dtype_policy)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
 
-    def build(self, x_shape, sublayer_output_shape=None):
+    def build(self, x_shape):
         if not self.norm.built:
             self.norm.build(x_shape)
 
-    def prepare(self, x):
-        """The sub-layer's input: `x` itself, or normalized if `norm_first`."""
-        return self.norm(x) if self.norm_first else x
+    def call(self, x, *, sublayer):
+        if self.norm_first:
+            return x + self.dropout_layer(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout_layer(sublayer(x)))
 
-    def call(self, x, sublayer_output, training=None):
-        x = x + self.dropout_layer(sublayer_output, training=training)
-        return x if self.norm_first else self.norm(x)
-
-    def compute_output_shape(self, x_shape, sublayer_output_shape=None):
+    def compute_output_shape(self, x_shape):
         return tuple(x_shape)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "dropout": self.dropout,
-            "norm_first": self.norm_first,
-            "norm": self.norm_type,
-        }
+        return {**super().get_config(), **config_of(self)}

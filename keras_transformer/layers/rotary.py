@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 
 
-def rotate(x, positions):
+def rotate(x, position_ids=None, first=0):
     """Turns each pair of numbers of a vector by an angle proportional to the vector's position.
 
     The pair (a, b) at columns 2i and 2i+1 of a vector at position m becomes
@@ -15,10 +15,11 @@ def rotate(x, positions):
 
     Args:
         x: queries or keys, tensor (B, H, T, d), d even.
-        positions: integers (T,), or (B, 1, T).
+        position_ids: integers (T,) or (B, T); `first`, `first + 1`, ... by default.
+        first: integer scalar.
 
     Returns:
-        Tensor (B, H, T, d) in the dtype of `x`, worked out in float32.
+        Tensor (B, H, T, d) in the dtype of `x`, computed in float32.
 
     Example:
         >>> x = np.array([[[[1.0, 0.0]]]], "float32")
@@ -28,18 +29,15 @@ def rotate(x, positions):
     shape, width = ops.shape(x), x.shape[-1]
     column = np.arange(width)
     frequencies = (10000.0 ** (-(column - column % 2) / width)).astype("float32")  # (d,)
-    positions = ops.expand_dims(ops.cast(positions, "float32"), -1)  # (T, 1) or (B, 1, T, 1)
+    if position_ids is None:
+        position_ids = ops.arange(shape[2]) + first  # (T,)
+    position_ids = ops.cast(position_ids, "float32")
+    if len(position_ids.shape) == 2:
+        position_ids = ops.expand_dims(position_ids, 1)  # (B, 1, T)
+    positions = ops.expand_dims(position_ids, -1)  # (T, 1) or (B, 1, T, 1)
     angles = positions * frequencies  # (T, d) or (B, 1, T, d)
     sines = ops.sin(angles) * np.where(column % 2 == 0, -1, 1).astype("float32")
     x_float = ops.cast(x, "float32")
     pairs = ops.reshape(x_float, (*shape[:-1], width // 2, 2))
     swapped = ops.reshape(ops.flip(pairs, axis=-1), shape)  # (b, a) in place of (a, b)
     return ops.cast(x_float * ops.cos(angles) + swapped * sines, x.dtype)
-
-
-def places_of(query, positions, start, heads_axis):
-    """The positions (T,) or (B, T), by default those from `start` on, as `rotate` takes them."""
-    if positions is None:
-        return ops.arange(ops.shape(query)[2]) + start
-    positions = ops.convert_to_tensor(positions)
-    return positions if len(positions.shape) == 1 else ops.expand_dims(positions, heads_axis)

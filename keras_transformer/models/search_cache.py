@@ -3,46 +3,65 @@
 The keys and values of all beams of a sentence lie side by side, and a boolean table says which of
 them belong to a hypothesis: those it wrote itself or took over from the one it continues. A search
 that reorders its beams moves rows of that table and no keys.
+
+A cache is a dict of tensors:
+
+- "layers": a pair of keys and values for each decoder layer, (B, H, M, D/H), M a multiple of K;
+- "used": int32 scalar, the number of keys there are;
+- "visible": boolean (B, K, M), which keys each of K hypotheses sees;
+- "length": int32 scalar, the number of tokens of the search so far;
+- and what else the steps of a model read, one row per sentence: "memory", a `Memory` for each
+  layer, "source_padding_mask" (B, S), "coverage" (B, K, S), "start" (B,).
 """
 
+from functools import partial
+
+import keras
 from keras import ops
 
-from keras_transformer.gather import at_columns, rows_of
-from keras_transformer.layers.attention_cache import write_places
+from keras_transformer.backend import batched_gather, slice_rows, take
+from keras_transformer.layers.attention_memory import InPlaceKVCache, KVCache
 
 
-def extend_visible(visible, used):
-    """Lets each beam see the key that it writes next.
+def empty_cache(decoder, batch_size, max_length, beam_size):
+    """A cache for `max_length` tokens of each hypothesis, without keys so far."""
+    attention = decoder.layers[0].self_attention
+    num_keys = max_length * beam_size
+    shape = (batch_size, attention.num_heads, num_keys, attention.d_model // attention.num_heads)
 
-    Args:
-        visible: boolean (B, K, M), which keys each of K beams sees.
-        used: integer scalar, the number of keys there are; beam k writes number `used + k`.
-
-    Returns:
-        The new table.
-    """
-    beam_size, size = visible.shape[1], ops.shape(visible)[2]
-    writers = ops.arange(size) - used  # (M,)
-    return ops.logical_or(visible, writers == ops.expand_dims(ops.arange(beam_size), 1))
+    zeros = partial(ops.zeros, shape, attention.compute_dtype)
+    return {
+        "layers": [(zeros(), zeros()) for _ in decoder.layers],
+        "used": ops.convert_to_tensor(0, "int32"),
+        "visible": ops.zeros((batch_size, beam_size, num_keys), "bool"),
+        "length": ops.convert_to_tensor(0, "int32"),
+    }
 
 
-def advance(cache, layers, visible):
-    """The cache after one more token of every hypothesis.
+def layer_caches(cache, in_place=False):
+    """A `KVCache` for each layer; with `in_place` they write into the tensors of `cache`."""
+    if not in_place:
+        return [KVCache(*layer, cache["used"]) for layer in cache["layers"]]
+    rows = slice_rows(cache["layers"][0][0], cache["visible"].shape[1], cache["used"])
+    return [InPlaceKVCache(*layer, cache["used"], rows) for layer in cache["layers"]]
 
-    Args:
-        cache: the one before.
-        layers: the decoder's cache with the new keys.
-        visible: from `extend_visible`.
 
-    Returns:
-        The new cache.
-    """
+def with_new_key(cache):
+    """The cache in which each hypothesis sees the key that it writes next."""
+    visible = cache["visible"]  # (B, K, M)
+    beam_size, num_keys = visible.shape[1], ops.shape(visible)[2]
+    writers = ops.arange(num_keys) - cache["used"]  # (M,), beam k writes number `used + k`
+    writes = writers == ops.expand_dims(ops.arange(beam_size), 1)  # (K, M)
+    return {**cache, "visible": ops.logical_or(visible, writes)}
+
+
+def advance(cache, layers):
+    """The cache after one more token of every hypothesis; `layers` are `KVCache` of the step."""
     return {
         **cache,
-        "layers": layers,
+        "layers": [(layer.keys, layer.values) for layer in layers],
+        "used": cache["used"] + cache["visible"].shape[1],
         "length": cache["length"] + 1,
-        "used": cache["used"] + visible.shape[1],
-        "visible": visible,
     }
 
 
@@ -56,114 +75,89 @@ def reorder(cache, rows):
     Returns:
         The new cache.
     """
-
     beam_size = cache["visible"].shape[1]
     origins = ops.reshape(rows % beam_size, (-1, beam_size))  # (B, K), in the same sentence
-    tables = [name for name in ("visible", "coverage") if name in cache]  # (B, K, ...)
-    return {**cache, **{name: at_columns(cache[name], origins) for name in tables}}
+    return {**cache, **batched_gather(tables_of(cache), origins)}
 
 
-def widened(cache, beam_size):
-    """The cache of one hypothesis a sentence as that of several which continue it.
+def tables_of(cache):
+    """What a cache has for each hypothesis, tensors (B, K, ...)."""
+    return {name: cache[name] for name in ("visible", "coverage") if name in cache}
+
+
+def expand_to_beams(cache, beam_size):
+    """Makes one hypothesis per sentence into `beam_size`, which all continue it.
 
     Args:
         cache: from `decode_step` of a model, with K = 1.
         beam_size: K of the result.
 
     Returns:
-        The new cache, without room for another token.
+        The new cache; `compact` makes room for the next token.
     """
     missing = -ops.shape(cache["visible"])[2] % beam_size  # keys, K at a time
-    visible = ops.pad(cache["visible"], ((0, 0), (0, 0), (0, missing)))  # (B, 1, M)
-
-    def pad_keys(x):
-        return ops.pad(x, ((0, 0), (0, 0), (0, missing), (0, 0)))  # (H, B, M, D/H)
-
-    def repeat(x):
-        return ops.tile(x, (1, beam_size, 1))
-
-    layers = [{**layer, "self": tuple(map(pad_keys, layer["self"]))} for layer in cache["layers"]]
-    coverage = {"coverage": repeat(cache["coverage"])} if "coverage" in cache else {}
-    used = ops.shape(visible)[2]
-    return {**cache, **coverage, "layers": layers, "visible": repeat(visible), "used": used}
+    tables = {name: ops.tile(x, (1, beam_size, 1)) for name, x in tables_of(cache).items()}
+    visible = ops.pad(tables["visible"], ((0, 0), (0, 0), (0, missing)))  # (B, K, M)
+    return {
+        **cache,
+        **tables,
+        "visible": visible,
+        "layers": keras.tree.map_structure(lambda x: pad_keys(x, missing), cache["layers"]),
+        "used": ops.shape(visible)[2],
+    }
 
 
-def owned(cache):
-    """The cache as one that nobody else holds: on TensorFlow, `decode_step` writes it in place.
+def compact(cache, sentences, capacity):
+    """The cache of some sentences, for `capacity` tokens, including those so far.
 
-    That is many times faster than a copy, but use each only once.
+    It drops the keys that no hypothesis sees any more. These are most keys, because after a few
+    steps all beams of a sentence continue one or two of them.
 
     Args:
-        cache: from `init_cache` or `resize_cache` of a model, or `widened`.
-
-    Returns:
-        The cache, of another structure.
-    """
-    places = write_places(cache["layers"][0]["self"], cache["visible"].shape[1])
-    layers = [{**layer, "self": (*layer["self"][:2], places)} for layer in cache["layers"]]
-    return {**cache, "layers": layers}
-
-
-def resize(cache, sentences, max_length):
-    """The cache of some sentences, with room for more tokens.
-
-    Keys that no hypothesis sees any more are left out: after a few steps all beams of a sentence
-    descend from one or two, so most are.
-
-    Args:
-        cache: from `init_cache` or `decode_step` of a model; one that is `owned` stays so.
+        cache: from `init_cache` or `decode_step` of a model.
         sentences: integers (b,), those that are kept.
-        max_length: how many tokens there shall be room for, those so far included.
+        capacity: integer scalar.
 
     Returns:
         The new cache.
     """
-    visible = rows_of(cache["visible"], sentences)  # (b, K, M)
+    visible = take(cache["visible"], sentences)  # (b, K, M)
     kept = kept_keys(visible)  # (b, m)
-    more = (max_length - cache["length"]) * visible.shape[1]
+    missing = (capacity - cache["length"]) * visible.shape[1]
     visible = ops.take_along_axis(visible, ops.expand_dims(kept, 1), axis=2)  # (b, K, m)
-    rows = key_rows(cache["layers"][0]["self"][0], sentences, kept)  # (H, b, m)
-
-    def keep_sentences(x):
-        return rows_of(x, sentences, axis=1)  # (H, b, ...)
-
-    def keep_keys(x):
-        x = rows_of(ops.reshape(x, (-1, x.shape[3])), rows)  # (H, b, m, D/H)
-        return ops.pad(x, ((0, 0), (0, 0), (0, more), (0, 0)))
-
-    layers = [
-        {
-            "self": tuple(keep_keys(x) for x in layer["self"][:2]),
-            **{name: tuple(map(keep_sentences, layer[name])) for name in layer if name == "cross"},
-        }
-        for layer in cache["layers"]
-    ]
-    kept_rows = ("source_padding_mask", "coverage", "start")
-    is_owned = len(cache["layers"][0]["self"]) == 3
-    cache = {
+    rows = key_rows(cache["layers"][0][0], sentences, kept)  # (b, H, m)
+    flat = keras.tree.map_structure(lambda x: ops.reshape(x, (-1, x.shape[3])), cache["layers"])
+    layers = take(flat, rows)  # (b, H, m, D/H) each
+    of_all = ("layers", "used", "visible", "length")
+    by_sentence = {name: value for name, value in cache.items() if name not in of_all}
+    return {
         **cache,
-        **{name: rows_of(cache[name], sentences) for name in kept_rows if name in cache},
-        "layers": layers,
-        "visible": ops.pad(visible, ((0, 0), (0, 0), (0, more))),
+        **take(by_sentence, sentences),
+        "layers": keras.tree.map_structure(lambda x: pad_keys(x, missing), layers),
         "used": ops.shape(kept)[1],
+        "visible": ops.pad(visible, ((0, 0), (0, 0), (0, missing))),
     }
-    return owned(cache) if is_owned else cache
+
+
+def pad_keys(x, missing):
+    """Keys or values (B, H, M, D/H), and `missing` more that are 0."""
+    return ops.pad(x, ((0, 0), (0, 0), (0, missing), (0, 0)))
 
 
 def key_rows(keys, sentences, kept):
-    """Where the kept keys of these sentences are in `keys` (H, B, M, D/H) as (H * B * M, D/H).
+    """Where the kept keys of these sentences are in `keys` (B, H, M, D/H) as (B * H * M, D/H).
 
     Args:
-        keys: tensor (H, B, M, D/H).
+        keys: tensor (B, H, M, D/H).
         sentences: integers (b,).
         kept: int32 (b, m), from `kept_keys`.
 
     Returns:
-        int32 (H, b, m).
+        int32 (b, H, m).
     """
-    heads, batch_size, size = ops.shape(keys)[:3]
-    first = ops.expand_dims(ops.arange(heads) * batch_size, 1) + sentences  # (H, b)
-    return ops.expand_dims(first * size, 2) + kept  # (H, b, m)
+    num_heads, num_keys = keys.shape[1], ops.shape(keys)[2]
+    first = ops.expand_dims(sentences * num_heads, 1) + ops.arange(num_heads)  # (b, H)
+    return ops.expand_dims(first * num_keys, 2) + ops.expand_dims(kept, 1)  # (b, H, m)
 
 
 def kept_keys(visible):
@@ -173,12 +167,12 @@ def kept_keys(visible):
         visible: boolean (b, K, M), M a multiple of K.
 
     Returns:
-        int32 (b, m), in rising order; m the same for all, a multiple of K. Rows with fewer end in
-        some that nobody sees.
+        int32 (b, m), in rising order. All rows have the same m, a multiple of K: a row with fewer
+        keys ends in numbers of keys that nobody sees.
     """
-    beam_size, size = visible.shape[1], ops.shape(visible)[2]
+    beam_size, num_keys = visible.shape[1], ops.shape(visible)[2]
     seen = ops.any(visible, axis=1)  # (b, M)
-    numbers = ops.arange(size, dtype="int32")  # (M,)
-    order = ops.argsort(ops.where(seen, numbers, numbers + size), axis=1)  # (b, M)
+    numbers = ops.arange(num_keys, dtype="int32")  # (M,)
+    order = ops.argsort(ops.where(seen, numbers, numbers + num_keys), axis=1)  # (b, M)
     most = ops.max(ops.sum(ops.cast(seen, "int32"), axis=1), initial=0)
     return ops.cast(order, "int32")[:, : (most + beam_size - 1) // beam_size * beam_size]

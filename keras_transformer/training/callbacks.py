@@ -2,10 +2,14 @@
 
 import math
 import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import KW_ONLY, dataclass
+from os import PathLike
 
 import keras
 
-from keras_transformer.checks import check_choice
+from keras_transformer.checks import check_choice, check_positive_int
 
 
 class TokensPerSecond(keras.callbacks.Callback):
@@ -15,10 +19,14 @@ class TokensPerSecond(keras.callbacks.Callback):
     the first epoch's graphs does.
 
     Args:
-        num_target_tokens: function to the number of real target tokens of the epoch at hand.
+        num_target_tokens: function without arguments that returns the number of real target tokens
+            of the current epoch.
+
+    Example:
+        >>> speed = TokensPerSecond(lambda: batches.num_target_tokens)  # of a `TokenBatches`
     """
 
-    def __init__(self, num_target_tokens):
+    def __init__(self, num_target_tokens: Callable[[], float]):
         super().__init__()
         self.num_target_tokens = num_target_tokens
 
@@ -33,14 +41,21 @@ class TokensPerSecond(keras.callbacks.Callback):
 
 
 class TokenLogs(keras.callbacks.Callback):
-    """Adds to an epoch's logs what `TokenTrainer` has found out on the way.
+    """Adds to an epoch's logs what the step of a `TokenModel` knows without logits.
 
-    `perplexity`, and `val_perplexity` where there is a validation: `exp` of the mean cross entropy
-    of real tokens, without label smoothing, in training under dropout. `gradient_norm`: that of the
+    `perplexity`, and with a validation `val_perplexity`, are `exp` of the mean cross entropy of
+    real tokens, without label smoothing; in training with dropout. `gradient_norm` is that of the
     last step. Place it before the callbacks that read the logs.
 
     Raises:
-        ValueError: when `fit` begins, if the model takes another step than that of `TokenTrainer`.
+        ValueError: when `fit` begins, if the model does not take the training step of `TokenModel`.
+
+    Example:
+        >>> model = LanguageModel(num_layers=1, d_model=8, num_heads=2, d_ff=8, vocab_size=9)
+        >>> model.compile("adam", MaskedCrossentropy())
+        >>> ids = np.array([[2, 4, 5, 6], [2, 7, 8, 4]])
+        >>> sorted(model.fit(ids, ids, callbacks=[TokenLogs()], verbose=0).history)
+        ['gradient_norm', 'loss', 'perplexity']
     """
 
     def __init__(self):
@@ -48,7 +63,7 @@ class TokenLogs(keras.callbacks.Callback):
         self.values = {}
 
     def on_train_begin(self, logs=None):
-        if getattr(self.model, "trackers", None) is None:
+        if getattr(self.model, "step_metrics", None) is None:
             raise ValueError(
                 "TokenLogs needs a Transformer or LanguageModel with loss=MaskedCrossentropy(...) "
                 "on the TensorFlow backend; leave it out, or give metrics=[Perplexity()] instead."
@@ -58,30 +73,88 @@ class TokenLogs(keras.callbacks.Callback):
         self.values = {}
 
     def on_train_batch_end(self, batch, logs=None):
-        self.values["gradient_norm"] = _number(self.model.trackers.gradient_norm)
+        self.values["gradient_norm"] = number(self.model.step_metrics.gradient_norm.result())
 
     def on_test_begin(self, logs=None):
         # Keras resets what it tracks before a validation, but after this.
-        self.values["perplexity"] = _number(self.model.trackers.perplexity)
+        self.values["perplexity"] = number(self.model.step_metrics.perplexity.result())
 
     def on_test_end(self, logs=None):
-        self.values["val_perplexity"] = _number(self.model.trackers.perplexity)
+        self.values["val_perplexity"] = number(self.model.step_metrics.perplexity.result())
 
     def on_epoch_end(self, epoch, logs=None):
-        self.values.setdefault("perplexity", _number(self.model.trackers.perplexity))
+        self.values.setdefault("perplexity", number(self.model.step_metrics.perplexity.result()))
         logs.update(self.values)
 
 
-def _number(metric) -> float:
-    return float(keras.ops.convert_to_numpy(metric.result()))
+def number(tensor) -> float:
+    """A scalar tensor or variable as a Python number."""
+    return float(keras.ops.convert_to_numpy(tensor))
 
 
+@contextmanager
+def summaries(log_dir, step):
+    """`tf.summary`, which writes the numbers, texts and pictures of a step to `log_dir`."""
+    import tensorflow as tf
+
+    writer = tf.summary.create_file_writer(str(log_dir))
+    with closing(writer), writer.as_default(step=step):
+        yield tf.summary
+
+
+class DelayRDrop(keras.callbacks.Callback):
+    """Leaves R-Drop out of the first epochs.
+
+    There R-Drop helps little, and its steps take twice as long. Compile the model with the `r_drop`
+    of the later epochs. The step is traced again when R-Drop begins.
+
+    Args:
+        epochs: the number of epochs without it. A `fit` with an `initial_epoch` counts the earlier
+            ones, too.
+
+    Raises:
+        ValueError: if `epochs` is not a positive integer, or, when `fit` begins, if the model was
+            compiled without R-Drop.
+
+    Example:
+        >>> model = LanguageModel(
+        ...     num_layers=1, d_model=8, num_heads=2, d_ff=8, vocab_size=9, dropout=0.1
+        ... )
+        >>> model.compile("adam", MaskedCrossentropy(), r_drop=3.0)
+        >>> ids = np.array([[2, 4, 5, 6], [2, 7, 8, 4]])
+        >>> logs = model.fit(ids, ids, epochs=3, callbacks=[DelayRDrop(2)], verbose=0)
+    """
+
+    def __init__(self, epochs: int):
+        super().__init__()
+        self.epochs = check_positive_int("epochs", epochs)
+
+    def on_train_begin(self, logs=None):
+        if not getattr(self.model, "r_drop", 0):
+            raise ValueError(
+                f"DelayRDrop({self.epochs}) has nothing to delay: the model was compiled without "
+                "R-Drop; add r_drop=5 to compile, or leave the callback out."
+            )
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._pause(epoch < self.epochs)
+
+    def on_train_end(self, logs=None):
+        self._pause(False)
+
+    def _pause(self, paused):
+        if paused != self.model.r_drop_paused:
+            self.model.r_drop_paused = paused
+            self.model.make_train_function(force=True)
+
+
+@dataclass(eq=False, repr=False)
 class TranslationMonitor(keras.callbacks.Callback):
     """Scores real translations after every epoch, and shows some in TensorBoard.
 
     Accuracy and loss look at one token after a correct prefix; only a decoded translation shows
-    what a user will get. Adds `val_bleu` and `val_chrf` to the epoch's logs, for the callbacks
-    after it.
+    what a user will get. It adds each score to the epoch's logs, "bleu" as `val_bleu`, for the
+    callbacks after it.
 
     Args:
         translate: function from a list of strings to a list of strings, such as a `Translator`.
@@ -90,40 +163,33 @@ class TranslationMonitor(keras.callbacks.Callback):
         references: their translations.
         log_dir: where TensorBoard reads; None shows nothing.
         num_samples: how many translations are shown as text.
+
+    Example:
+        >>> def score(translations, references):
+        ...     return {"exact": exact_match(translations, references)}
+        >>> monitor = TranslationMonitor(lambda texts: texts, score, ["a dog"], ["ein Hund"])
     """
 
-    def __init__(self, translate, score, sources, references, *, log_dir=None, num_samples=5):
+    translate: Callable[[list[str]], Sequence[str]]
+    score: Callable[[Sequence[str], list[str]], Mapping[str, float]]
+    sources: Sequence[str]
+    references: Sequence[str]
+    _: KW_ONLY
+    log_dir: str | PathLike | None = None
+    num_samples: int = 5
+
+    def __post_init__(self):
         super().__init__()
-        self.translate = translate
-        self.score = score
-        self.sources = list(sources)
-        self.references = list(references)
-        self.log_dir = log_dir
-        self.num_samples = num_samples
-        self.writer = None
+        self.sources, self.references = list(self.sources), list(self.references)
 
     def on_epoch_end(self, epoch, logs=None):
         translations = self.translate(self.sources)
         scores = self.score(translations, self.references)
         logs.update({f"val_{name}": value for name, value in scores.items()})
         if self.log_dir is not None:
-            self._show(epoch, translations)
-
-    def on_train_end(self, logs=None):
-        if self.writer is not None:
-            self.writer.close()
-            self.writer = None
-
-    def _show(self, epoch, translations):
-        import tensorflow as tf
-
-        if self.writer is None:
-            self.writer = tf.summary.create_file_writer(str(self.log_dir))
-        rows = zip(self.sources, translations, self.references, strict=True)
-        shown = [row for _, row in zip(range(self.num_samples), rows, strict=False)]
-        with self.writer.as_default():
-            tf.summary.text("translations", samples_table(shown), step=epoch + 1)
-        self.writer.flush()
+            rows = list(zip(self.sources, translations, self.references, strict=True))
+            with summaries(self.log_dir, epoch + 1) as summary:
+                summary.text("translations", samples_table(rows[: self.num_samples]))
 
 
 def samples_table(rows) -> str:
@@ -140,9 +206,12 @@ class KeepBest(keras.callbacks.Callback):
         save: function without arguments that writes the model.
         monitor: the entry of the epoch's logs; where it is missing, every epoch is saved.
         mode: "max" or "min", which direction is better.
+
+    Example:
+        >>> keep = KeepBest(lambda: model.save("best.keras"), monitor="val_loss", mode="min")
     """
 
-    def __init__(self, save, *, monitor="val_bleu", mode="max"):
+    def __init__(self, save: Callable[[], object], *, monitor: str = "val_bleu", mode: str = "max"):
         super().__init__()
         self.save = save
         self.monitor = monitor
@@ -154,7 +223,7 @@ class KeepBest(keras.callbacks.Callback):
             self.save()
 
     def replay(self, epoch, logs) -> bool:
-        """Remembers an epoch, also one of a run that goes on; whether none before it is better."""
+        """Remembers an epoch, also of a resumed run, and returns whether none before is better."""
         value = logs.get(self.monitor)
         if value is not None and math.isnan(value):
             return self.best is None  # and the next number is better
@@ -164,14 +233,17 @@ class KeepBest(keras.callbacks.Callback):
 
 
 class StopEarly(keras.callbacks.Callback):
-    """Ends training when the best epoch lies too far behind.
+    """Ends training after too many epochs without a new best.
 
     Args:
-        patience: the number of epochs in a row without a new best that are borne.
-        monitor: the entry of the epoch's logs, larger the better.
+        patience: how many epochs in a row may be without a new best.
+        monitor: the entry of the epoch's logs to watch; larger is better.
+
+    Example:
+        >>> stop = StopEarly(patience=3, monitor="val_bleu")
     """
 
-    def __init__(self, patience, *, monitor="val_bleu"):
+    def __init__(self, patience: int, *, monitor: str = "val_bleu"):
         super().__init__()
         self.patience = patience
         self.monitor = monitor
@@ -188,16 +260,19 @@ class StopEarly(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def replay(self, epoch, logs) -> None:
-        """Remembers an epoch, also one of a run that goes on."""
+        """Remembers an epoch, also of a resumed run."""
         value = logs.get(self.monitor, float("-inf"))
         self.waited = 0 if value > self.best else self.waited + 1
-        self.best = max(self.best, value)  # in this order a NaN is no best
+        self.best = max(self.best, value)  # in this order NaN is never the best
 
 
 class StopOnNaN(keras.callbacks.Callback):
-    """Ends training by an error at the first step whose loss is no finite number.
+    """Ends training with an error at the first step whose loss is not finite.
 
-    What is on disk stays: an epoch that does not end is saved nowhere.
+    Files stay as they are: an epoch that does not end is not saved.
+
+    Example:
+        >>> callbacks = [StopOnNaN(), TokenLogs()]
     """
 
     def on_train_batch_end(self, batch, logs=None):
@@ -214,8 +289,13 @@ class StopOnNaN(keras.callbacks.Callback):
 class UseAverage(keras.callbacks.Callback):
     """Puts the optimizer's moving average of the weights into the model at the end of an epoch.
 
-    The optimizer has `use_ema=True`. Place `restore`, a callback too, after those that are to see
-    the average: it brings the trained weights back, for the next epoch to go on with.
+    Give the optimizer `use_ema=True`. Place `restore`, another callback, after the callbacks that
+    should see the average. It puts the trained weights back for the next epoch.
+
+    Example:
+        >>> optimizer = keras.optimizers.Adam(1e-3, use_ema=True)
+        >>> average = UseAverage()
+        >>> callbacks = [average, KeepBest(lambda: model.save("best.keras")), average.restore]
     """
 
     def __init__(self):
@@ -233,20 +313,23 @@ class UseAverage(keras.callbacks.Callback):
 
 
 class TimeLimit(keras.callbacks.Callback):
-    """Ends training before the epoch that would pass a number of minutes.
+    """Ends training before the epoch that would exceed a number of minutes.
 
-    An epoch is taken to last as long as the one before it, and the first is always trained.
+    It assumes that an epoch takes as long as the one before it. The first is always trained.
 
     Args:
-        minutes: of wall-clock time since training began.
+        minutes: the wall-clock time since training began.
+
+    Example:
+        >>> limit = TimeLimit(minutes=30)
     """
 
-    def __init__(self, minutes):
+    def __init__(self, minutes: float):
         super().__init__()
         self.minutes = minutes
 
     def on_train_begin(self, logs=None):
-        self.start = self.epoch_start = time.monotonic()
+        self.start = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch_start = time.monotonic()

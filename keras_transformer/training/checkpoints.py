@@ -1,9 +1,12 @@
-"""Training that survives its end: states to go on from, and weights to average."""
+"""States from which a stopped run resumes, and weights to average."""
 
 import json
 import os
 import warnings
 import zipfile
+from collections.abc import Iterable
+from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 
 import keras
@@ -15,19 +18,27 @@ STATE, WEIGHTS = "state-{:05d}.npz", "epoch-{:05d}.weights.h5"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is missing, damaged or of another model."""
+    """A checkpoint that is missing, damaged or of another model.
+
+    Example:
+        >>> try:
+        ...     average_weights(keras.Sequential(), paths=[])
+        ... except CheckpointError as error:
+        ...     print(error)
+        There are no weights to average; train with --keep first.
+    """
 
 
 class TrainingCheckpoint(keras.callbacks.Callback):
-    """After each epoch, keeps what a run needs to go on as if it had never stopped.
+    """Keeps after each epoch what a run needs to resume as if it had never stopped.
 
     Weights alone are not enough: the state also holds the optimizer's moments and step, the seeds
     of dropout and the logs of the epochs so far. It is one file that appears whole or not at all,
-    and the one before it stays, so that there is always one to go on from. Place it after all
-    callbacks that add to the logs or read them.
+    and the file before it stays, so there is always one to resume from. Place the callback after
+    all callbacks that add to the logs or read them.
 
     Args:
-        directory: of the files, created where it is missing.
+        directory: where the files are written; created if it is missing.
         keep: the number of states that stay.
 
     Example:
@@ -36,7 +47,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         0
     """
 
-    def __init__(self, directory, *, keep=2):
+    def __init__(self, directory: str | PathLike, *, keep: int = 2):
         super().__init__()
         self.directory = Path(directory)
         self.keep = keep
@@ -56,13 +67,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.history.append({name: float(value) for name, value in (logs or {}).items()})
-        arrays = [_as_array(variable) for variable in _variables(self.model)]
         history = np.frombuffer(json.dumps(self.history).encode(), "uint8")
-        named = {f"variable_{i}": array for i, array in enumerate(arrays)}
+        variables = enumerate(_variables(self.model))
+        arrays = {f"variable_{i}": _as_array(variable) for i, variable in variables}
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / STATE.format(epoch + 1)
         with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, history=history, **named)
+            np.savez(file, history=history, **arrays)
             os.fsync(file.fileno())
         for old in self.paths()[: -self.keep]:
             old.unlink()
@@ -106,12 +117,12 @@ def _newest(paths, directory):
         return values, history, path
     reasons = "; ".join(reasons) or "there is none"
     raise CheckpointError(
-        f"{directory} holds no state of a run to go on from ({reasons}); train it anew."
+        f"{directory} holds no state of a run to go on from ({reasons}); train it again."
     )
 
 
 def _variables(model):
-    """All that training changes: weights, seeds of dropout, the optimizer's variables."""
+    """Everything that training changes: weights, seeds of dropout, the optimizer's variables."""
     # Some optimizers, such as that of float16, make new variables each time they are built.
     if not model.optimizer.built:
         with scope_of(model):
@@ -140,13 +151,19 @@ class EpochWeights(keras.callbacks.Callback):
     """Keeps the weights of the last and of the best epochs, for `average_weights`.
 
     Args:
-        directory: of the files, created where it is missing.
+        directory: where the files are written; created if it is missing.
         keep: how many of the last epochs, and how many of the best.
-        monitor: the entry of the epoch's logs that is larger the better; where it is missing, only
-            the last are kept.
+        monitor: the entry of the epoch's logs by which epochs are compared; larger is better. If it
+            is missing, only the last are kept.
+
+    Example:
+        >>> weights = EpochWeights("runs/example/checkpoints", keep=3)
+        >>> weights.replay(0, {"val_bleu": 21.5})  # an epoch of a resumed run
+        >>> [path.name for path in weights.best(1)]
+        ['epoch-00001.weights.h5']
     """
 
-    def __init__(self, directory, *, keep=10, monitor="val_bleu"):
+    def __init__(self, directory: str | PathLike, *, keep: int = 10, monitor: str = "val_bleu"):
         super().__init__()
         self.directory = Path(directory)
         self.keep = keep
@@ -172,7 +189,7 @@ class EpochWeights(keras.callbacks.Callback):
                 path.unlink()
 
     def replay(self, epoch, logs):
-        """Remembers an epoch of a run that goes on."""
+        """Remembers an epoch of a resumed run."""
         self.scores[epoch + 1] = logs.get(self.monitor, float("-inf"))
 
     def last(self, number: int) -> list[Path]:
@@ -188,7 +205,7 @@ class EpochWeights(keras.callbacks.Callback):
         return [self.directory / WEIGHTS.format(epoch) for epoch in epochs]
 
 
-def average_weights(model, paths) -> None:
+def average_weights(model: keras.Model, paths: Iterable[str | PathLike]) -> None:
     """Gives a model the mean of weights on disk ("Attention Is All You Need", section 6.1).
 
     Args:
@@ -197,6 +214,13 @@ def average_weights(model, paths) -> None:
 
     Raises:
         CheckpointError: if there are none, or one is missing or not of this model.
+
+    Example:
+        >>> import tempfile
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        >>> path = tempfile.mkdtemp() + "/epoch-00001.weights.h5"
+        >>> model.save_weights(path)
+        >>> average_weights(model, [path])
     """
     paths = list(paths)
     if not paths:
@@ -216,18 +240,13 @@ def average_weights(model, paths) -> None:
     model.set_weights([total / len(paths) for total in sums])
 
 
-class replacing:  # noqa: N801, used like a function
-    """A context in which a new file is written, which then takes the place of `path`."""
-
-    def __init__(self, path):
-        self.path = Path(path)
-        self.temporary = self.path.with_name(f".new-{self.path.name}")
-
-    def __enter__(self):
-        return self.temporary
-
-    def __exit__(self, kind, error, traceback):
-        if kind is None:
-            os.replace(self.temporary, self.path)
-        else:
-            self.temporary.unlink(missing_ok=True)
+@contextmanager
+def replacing(path):
+    """A new path to write to; at the end of the context, its file takes the place of `path`."""
+    path = Path(path)
+    temporary = path.with_name(f".new-{path.name}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

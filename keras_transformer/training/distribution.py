@@ -1,15 +1,16 @@
 """Strategies by name, and the two sums that the loss needs under them."""
 
-import contextlib
+from contextlib import AbstractContextManager, nullcontext
 
 import keras
 
+from keras_transformer.backend import on_tensorflow
 from keras_transformer.checks import check_choice
 
 STRATEGIES = ("none", "mirrored")
 
 
-def strategy_scope(name: str = "none"):
+def strategy_scope(name: str = "none") -> AbstractContextManager:
     """A context in which to create a model, its optimizer and to compile it.
 
     Args:
@@ -28,8 +29,8 @@ def strategy_scope(name: str = "none"):
     """
     check_choice("strategy", name, STRATEGIES)
     if name == "none":
-        return contextlib.nullcontext()
-    if keras.backend.backend() != "tensorflow":
+        return nullcontext()
+    if not on_tensorflow():
         raise ValueError(
             f'strategy="{name}" needs KERAS_BACKEND=tensorflow, but the backend is '
             f"{keras.backend.backend()}; use keras.distribution there."
@@ -42,30 +43,24 @@ def strategy_scope(name: str = "none"):
 
 def scope_of(model):
     """A context in which to make variables for a model that is there, as its optimizer's are."""
-    if keras.backend.backend() != "tensorflow":
-        return contextlib.nullcontext()
-    return model.distribute_strategy.scope()
+    return model.distribute_strategy.scope() if on_tensorflow() else nullcontext()
 
 
 def replicas() -> int:
     """The number of replicas this code runs in; 1 outside a strategy."""
-    context = _replica_context()
+    if not on_tensorflow():
+        return 1
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
     return 1 if context is None else context.num_replicas_in_sync
 
 
 def sum_over_replicas(value):
     """The sum of a scalar tensor over the replicas; `value` itself outside a strategy."""
-    context = _replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
+    if replicas() == 1:
         return value
     import tensorflow as tf
 
+    context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
-
-
-def _replica_context():
-    if keras.backend.backend() != "tensorflow":
-        return None
-    import tensorflow as tf
-
-    return tf.distribute.get_replica_context()

@@ -3,13 +3,15 @@
 import keras
 from keras import ops
 
+from keras_transformer._typing import Tensor
+from keras_transformer.backend import add_at, non_negative
 from keras_transformer.checks import check_choice, check_rate
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.layers.masks import padding_mask
 from keras_transformer.training.distribution import replicas, sum_over_replicas
 
 
-def smoothed_crossentropy(labels, logits, label_smoothing=0.0):
+def smoothed_crossentropy(labels: Tensor, logits: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Cross entropy of each label against a softmax, the labels smoothed over the vocabulary.
 
     With `q = (1 - e) * onehot(label) + e / V` it is
@@ -24,6 +26,11 @@ def smoothed_crossentropy(labels, logits, label_smoothing=0.0):
 
     Returns:
         Tensor (...), float32, in nats.
+
+    Example:
+        >>> losses = smoothed_crossentropy(np.array([1, 2]), np.zeros((2, 4)))
+        >>> print(np.round(losses, 4))
+        [1.3863 1.3863]
     """
     vocab_size = logits.shape[-1]
     shape = ops.shape(labels)
@@ -51,57 +58,35 @@ def smoothed_crossentropy(labels, logits, label_smoothing=0.0):
     return ops.reshape(loss_and_gradient(flat), shape)
 
 
-def add_at(x, columns, numbers):
-    """Adds a number to each row of `x`, in the row's column.
-
-    Args:
-        x: tensor (N, V).
-        columns: integers (N,) in [0, V).
-        numbers: tensor (N,).
-
-    Returns:
-        Tensor (N, V).
-    """
-    if keras.backend.backend() == "jax":
-        # XLA makes this part of the pass that computes `x`, a scatter it would put behind it.
-        is_column = ops.arange(x.shape[1], dtype="int32") == columns[:, None]
-        return x + ops.where(is_column, numbers[:, None], 0.0)
-    places = ops.stack([ops.arange(ops.shape(columns)[0], dtype="int32"), columns], axis=1)
-    return ops.scatter_update(x, places, numbers, reduction="add")
-
-
 def token_weights(labels, sample_weight=None):
-    """What each token counts in the mean over the real tokens of all replicas.
+    """The weight of each token in a sum over real tokens.
 
     Args:
         labels: integers (B, T), 0 at padding.
         sample_weight: optional weights, (B,) or broadcastable to (B, T).
 
     Returns:
-        Weights (B, T), 0 at padding, and the number of real tokens of all replicas, at least 1;
-        float32. The mean is the weighted sum of all replicas, divided by the number.
+        Tensor (B, T), float32, 0 at padding.
     """
     weights = ops.cast(padding_mask(labels, PAD_ID), "float32")  # (B, T)
-    count = ops.maximum(sum_over_replicas(ops.sum(weights)), 1.0)
-    if sample_weight is not None:
-        sample_weight = ops.cast(sample_weight, "float32")
-        if len(sample_weight.shape) == 1:
-            sample_weight = ops.expand_dims(sample_weight, 1)  # (B, 1)
-        weights = weights * sample_weight
-    return weights, count
+    return weights if sample_weight is None else weights * per_token(sample_weight)
+
+
+def per_token(sample_weight):
+    """Weights (B, 1) of weights per sentence (B,); others as they are; float32."""
+    sample_weight = ops.cast(sample_weight, "float32")
+    return sample_weight[:, None] if len(sample_weight.shape) == 1 else sample_weight
+
+
+def num_real_tokens(labels):
+    """The number of real tokens of all replicas in labels (B, T), at least 1; float32."""
+    return ops.maximum(sum_over_replicas(ops.sum(token_weights(labels))), 1.0)
 
 
 def ids_of_labels(labels):
-    """Labels as int32; on TensorFlow those like -1 or -100 are an error, for V + label is an id."""
-    labels = ops.cast(labels, "int32")
-    if keras.backend.backend() != "tensorflow":
-        return labels
-    import tensorflow as tf
-
+    """Labels as int32. On TensorFlow negative ones, such as -100, are an error, not ids."""
     message = f"labels must be ids of at least 0; {PAD_ID} marks what does not count."
-    # A graph may change weights before it sees the error, unless the labels wait for it.
-    with tf.control_dependencies([tf.debugging.assert_non_negative(labels, message)]):
-        return tf.identity(labels)
+    return non_negative(ops.cast(labels, "int32"), message)
 
 
 def check_labels(labels, length) -> None:
@@ -109,8 +94,8 @@ def check_labels(labels, length) -> None:
     shape = tuple(labels.shape)
     if len(shape) != 2 or None not in (shape[1], length) and shape[1] != length:
         raise ValueError(
-            f"labels must be ids (B, T), here of T={length} for as many tokens that are predicted, "
-            f"but their rows have the shape {shape[1:]}."
+            f"labels must be ids (B, T), one for each of T={length} predictions, but their rows "
+            f"have the shape {shape[1:]}."
         )
 
 
@@ -118,15 +103,15 @@ def check_labels(labels, length) -> None:
 class MaskedCrossentropy(keras.losses.Loss):
     """The mean cross entropy over the real tokens of the global batch.
 
-    Padding counts neither above nor below the fraction line. Under a `tf.distribute` strategy the
-    divisor is the number of real tokens in all replicas, so that the gradient is that of one
-    device however unequal the replicas' shares are. A batch of nothing but padding costs 0.
+    Padding counts neither in the sum nor in its divisor. Under a `tf.distribute` strategy the
+    divisor is the number of real tokens in all replicas, so the gradient is that of one device,
+    even if replicas have unequal numbers of tokens. A batch of padding alone has the loss 0.
 
     Args:
         label_smoothing: the share of probability spread over the vocabulary, 0.1 in the paper.
-        reduction: "sum_over_batch_size" for the mean over real tokens; None for one value a
+        reduction: "sum_over_batch_size" for the mean over real tokens; None for one value per
             token, scaled so that its plain mean is that mean.
-        name: of the loss.
+        name: the loss's name.
 
     Call arguments:
         y_true: integers (B, T), 0 at padding.
@@ -147,33 +132,27 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     def __init__(
         self,
-        label_smoothing=0.0,
-        reduction="sum_over_batch_size",
-        name="masked_crossentropy",
+        label_smoothing: float = 0.0,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "masked_crossentropy",
     ):
         check_choice("reduction", reduction, ("sum_over_batch_size", None))
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = check_rate("label_smoothing", label_smoothing)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        # Keras would read one weight a sentence as one a position.
-        if sample_weight is not None and len(ops.shape(sample_weight)) == 1:
-            sample_weight = ops.expand_dims(sample_weight, 1)  # (B, 1)
+        # Keras would read one weight per sentence as one per position.
+        sample_weight = None if sample_weight is None else per_token(sample_weight)
         return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true, y_pred):
         labels = ids_of_labels(y_true)  # (B, T)
         check_labels(labels, y_pred.shape[1])
-        mask = ops.cast(padding_mask(labels, PAD_ID), "float32")  # (B, T)
+        mask = token_weights(labels)  # (B, T)
         losses = smoothed_crossentropy(labels, y_pred, self.label_smoothing) * mask
-        # Keras will average over B * T and the replicas; undone here, so that what remains is the
-        # division by the real tokens of all replicas.
+        # Keras divides by B * T and the replicas: undo that, and divide by the real tokens of all.
         positions = ops.cast(ops.size(mask), "float32") * replicas()
-        return losses * ops.divide_no_nan(positions, sum_over_replicas(ops.sum(mask)))
+        return losses * (positions / num_real_tokens(labels))
 
     def get_config(self):
-        return {
-            "label_smoothing": self.label_smoothing,
-            "reduction": self.reduction,
-            "name": self.name,
-        }
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}

@@ -3,19 +3,12 @@
 import keras
 from keras import ops
 
-from keras_transformer.data.special_tokens import PAD_ID
-from keras_transformer.layers.masks import padding_mask
 from keras_transformer.training.distribution import replicas
-from keras_transformer.training.losses import smoothed_crossentropy
+from keras_transformer.training.losses import smoothed_crossentropy, token_weights
 
 
-class TokenMean(keras.metrics.Metric):
-    """The mean over all real tokens seen of a value that a subclass gives each token."""
-
-    def __init__(self, name, **kwargs):
-        super().__init__(name=name, **kwargs)
-        self.total = self.add_variable((), "zeros", name="total")
-        self.count = self.add_variable((), "zeros", name="count")
+class TokenMean(keras.metrics.Mean):
+    """The mean over all real tokens so far of a value per token, which a subclass gives."""
 
     def token_values(self, labels, logits):
         """Tensor (B, T) from labels (B, T) and logits (B, T, V)."""
@@ -23,18 +16,9 @@ class TokenMean(keras.metrics.Metric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = ops.cast(y_true, "int32")  # (B, T)
-        weights = ops.cast(padding_mask(labels, PAD_ID), "float32")  # (B, T)
-        if sample_weight is not None:
-            sample_weight = ops.cast(sample_weight, "float32")
-            if len(sample_weight.shape) == 1:
-                sample_weight = ops.expand_dims(sample_weight, 1)  # (B, 1)
-            weights = weights * sample_weight
-        values = ops.cast(self.token_values(labels, y_pred), "float32")
-        self.total.assign_add(ops.sum(values * weights))
-        self.count.assign_add(ops.sum(weights))
-
-    def result(self):
-        return ops.divide_no_nan(self.total.value, self.count.value)
+        pair = self.token_values(labels, y_pred), token_weights(labels, sample_weight)
+        # Keras's mean gives every row the same weight, so each token becomes a row.
+        super().update_state(*(ops.reshape(x, (-1,)) for x in pair))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -55,7 +39,7 @@ class MaskedAccuracy(TokenMean):
         1.0
     """
 
-    def __init__(self, name="masked_accuracy", **kwargs):
+    def __init__(self, name: str = "masked_accuracy", **kwargs):
         super().__init__(name=name, **kwargs)
 
     def token_values(self, labels, logits):
@@ -80,7 +64,7 @@ class Perplexity(TokenMean):
         4.0
     """
 
-    def __init__(self, name="perplexity", **kwargs):
+    def __init__(self, name: str = "perplexity", **kwargs):
         super().__init__(name=name, **kwargs)
 
     def token_values(self, labels, logits):
@@ -90,7 +74,7 @@ class Perplexity(TokenMean):
         return ops.exp(super().result())
 
 
-class TokenPerplexity(keras.metrics.Metric):
+class TokenPerplexity(keras.metrics.Mean):
     """`Perplexity` from sums over tokens that are already known.
 
     Call arguments:
@@ -98,17 +82,11 @@ class TokenPerplexity(keras.metrics.Metric):
         count: scalar, the sum of their weights.
     """
 
-    def __init__(self, name="perplexity", **kwargs):
-        super().__init__(name=name, **kwargs)
-        self.total = self.add_variable((), "zeros", name="total")
-        self.count = self.add_variable((), "zeros", name="count")
-
     def update_state(self, nll, count):
-        self.total.assign_add(nll)
-        self.count.assign_add(count)
+        super().update_state(ops.divide_no_nan(nll, count), count)
 
     def result(self):
-        return ops.exp(ops.divide_no_nan(self.total.value, self.count.value))
+        return ops.exp(super().result())
 
 
 class LatestValue(keras.metrics.Metric):
@@ -126,3 +104,20 @@ class LatestValue(keras.metrics.Metric):
 
     def result(self):
         return self.value + 0.0  # a copy: the variable may be reset before it is read
+
+
+class StepMetrics:
+    """What `TokenModel` knows of a step or an epoch without logits; `TokenLogs` shows it.
+
+    These are not among the model's metrics: `fit` and `train_on_batch` report what was compiled.
+    """
+
+    def __init__(self):
+        self.perplexity = TokenPerplexity(name="perplexity")
+        self.tokens = keras.metrics.Sum(name="tokens")
+        self.gradient_norm = LatestValue(name="gradient_norm")
+        self.step_loss = LatestValue(name="step_loss")
+
+    def reset(self):
+        for metric in vars(self).values():
+            metric.reset_state()

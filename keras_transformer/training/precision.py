@@ -1,28 +1,32 @@
-"""The precision to train in."""
+"""The precision to train in, chosen by timing products of matrices."""
 
-import platform
-from pathlib import Path
+import functools
+from timeit import timeit
 
-import keras
+import numpy as np
+from keras import ops
 
 from keras_transformer.checks import check_choice
 
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 
-# Instructions that multiply bfloat16; without them a processor is slower in it.
-BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+# bfloat16 costs digits, so it has to be this much faster to be chosen.
+LEAST_SPEEDUP = 1.1
+# Products get more rows until one takes as many seconds: shorter ones measure the launch.
+SHORTEST_PRODUCT, FEWEST_ROWS, MOST_ROWS = 1e-3, 256, 65_536
+REPEATS = 5
 
 
-def policy(precision: str = "auto") -> str:
+def policy(precision: str = "auto", d_model: int = 512, d_ff: int = 2048) -> str:
     """The Keras dtype policy of a precision.
 
     Weights, their updates, the softmax of attention, normalization and the sum of the loss are
-    float32 in every one of them; what is lower are products of matrices, what lies between the
-    layers, and in bfloat16 the probabilities over the vocabulary.
+    float32 in every precision. Products of matrices and the tensors between layers have the lower
+    one, and in bfloat16 the probabilities over the vocabulary as well.
 
     Args:
-        precision: "float32", "bfloat16", "float16", or "auto": bfloat16 where the machine
-            multiplies faster in it, float32 elsewhere.
+        precision: "float32", "bfloat16", "float16", or "auto" for `fastest_precision`.
+        d_model, d_ff: the widths of the model and of its feed-forward networks, for "auto".
 
     Returns:
         "float32", "mixed_bfloat16" or "mixed_float16", for `Transformer(dtype=...)`.
@@ -36,24 +40,49 @@ def policy(precision: str = "auto") -> str:
     """
     check_choice("precision", precision, PRECISIONS)
     if precision == "auto":
-        precision = "bfloat16" if _is_fast_in_bfloat16() else "float32"
+        precision = fastest_precision(d_model, d_ff)
     return precision if precision == "float32" else f"mixed_{precision}"
 
 
-def _is_fast_in_bfloat16() -> bool:
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        gpus = tf.config.list_physical_devices("GPU")
-        if gpus:
-            details = tf.config.experimental.get_device_details(gpus[0])
-            return details.get("compute_capability", (0, 0)) >= (8, 0)  # Ampere and later
-    return bool(BFLOAT16_FLAGS & processor_flags())
+def fastest_precision(d_model: int, d_ff: int) -> str:
+    """The name of the faster precision: bfloat16 has to have 1.1 times the rate of float32."""
+    rates = product_rates(d_model, d_ff)
+    is_faster = rates["bfloat16"] >= LEAST_SPEEDUP * rates["float32"]
+    return "bfloat16" if is_faster else "float32"
 
 
-def processor_flags() -> set:
-    """What Linux calls the instructions of this machine's processor, such as "avx2", and more."""
-    path = Path("/proc/cpuinfo")
-    if platform.system() != "Linux" or not path.is_file():
-        return set()
-    return set(path.read_text("utf-8", errors="replace").split())
+@functools.cache
+def product_rates(d_model: int, d_ff: int) -> dict[str, float]:
+    """The FLOP/s of a feed-forward network's products in float32 and bfloat16.
+
+    They are timed once per process, in a fraction of a second, with the threads of the backend.
+    TensorFlow's first operation fixes these, and this may be the first one: call
+    `share_cores_between_shards` before it.
+
+    Args:
+        d_model: the model's width.
+        d_ff: the width inside its feed-forward networks.
+
+    Returns:
+        Operations per second by the name of the dtype.
+    """
+    rows = FEWEST_ROWS
+    while rows < MOST_ROWS and timeit(_products(rows, d_model, d_ff), number=1) < SHORTEST_PRODUCT:
+        rows *= 2
+    runs = {dtype: _products(rows, d_model, d_ff, dtype) for dtype in ("float32", "bfloat16")}
+    # In turns, so that other work on the machine slows both.
+    times = [{dtype: timeit(run, number=1) for dtype, run in runs.items()} for _ in range(REPEATS)]
+    return {dtype: 4 * rows * d_model * d_ff / min(t[dtype] for t in times) for dtype in runs}
+
+
+def _products(rows, d_model, d_ff, dtype="float32"):
+    """A function that multiplies (rows, D) by (D, d_ff) and (d_ff, D); it has run once."""
+    shapes = (rows, d_model), (d_model, d_ff), (d_ff, d_model)
+    x, inner, outer = (ops.cast(np.full(shape, 1e-2, "float32"), dtype) for shape in shapes)
+
+    def run():
+        y = ops.matmul(ops.matmul(x, inner), outer)
+        ops.convert_to_numpy(y[:1, :1])  # a GPU returns before it has computed
+
+    run()
+    return run

@@ -1,4 +1,4 @@
-"""The loss of a model's last layer, of which no logit is kept."""
+"""The loss straight from hidden states, without a tensor of all logits."""
 
 import keras
 from keras import ops
@@ -7,23 +7,26 @@ from keras import ops
 CHUNK_ROWS, R_DROP_CHUNK_ROWS = 1024, 128
 
 
-def projected_crossentropy(hidden, embeddings, labels, weights, label_smoothing=0.0, r_drop=0.0):
-    """The weighted sum of `smoothed_crossentropy(labels, hidden E^T)` over all tokens.
+def projected_crossentropy(
+    hidden_states, lm_head_kernel, labels, token_weights, label_smoothing=0.0, r_drop=0.0
+):
+    """The weighted sum of `smoothed_crossentropy(labels, hidden_states E^T)` over all tokens.
 
-    Logits are by far the largest tensor of a training step: here a few rows of them exist at a
-    time. They are gone before the backward pass, so the gradient is worked out with the loss. That
-    of the logits is `P - (1 - e) onehot - e / V`, P their softmax. Only P meets the matrices; what
-    the other terms add to `dX = dZ E` and `dE = dZ^T X` are rows of E, sums of rows of X and means.
+    Logits are by far the largest tensor of a training step. Here a few rows of them exist at a
+    time, and none in the backward pass: the gradient is computed with the loss. The gradient of
+    the logits is `P - (1 - e) onehot - e / V` with their softmax P. Only P is multiplied by
+    matrices; the other terms add rows of E, sums of rows of X and means to `dX = dZ E` and
+    `dE = dZ^T X`.
 
-    With `r_drop`, alpha in Liang et al. (2021), "R-Drop", `hidden` holds two predictions P and Q of
-    each token. Added to the mean of their losses is `alpha / 4 * (KL(P || Q) + KL(Q || P))`.
+    With `r_drop`, alpha in Liang et al. (2021), "R-Drop", there are two predictions P and Q of
+    each token. Their mean loss grows by `alpha / 4 * (KL(P || Q) + KL(Q || P))`.
 
     Args:
-        hidden: tensor (B, T, D), the decoder's output; (2 B, T, D) with `r_drop`, the second
-            predictions after all the first.
-        embeddings: E, tensor (V, D).
+        hidden_states: X, tensor (B, T, D); (2 B, T, D) with `r_drop`, the second predictions
+            after all the first.
+        lm_head_kernel: E, tensor (V, D).
         labels: integers (B, T) in [0, V).
-        weights: float32 (B, T), of each token in the sum.
+        token_weights: float32 (B, T), the weight of each token in the sum.
         label_smoothing: e.
         r_drop: alpha; 0 for one prediction of each token.
 
@@ -31,33 +34,29 @@ def projected_crossentropy(hidden, embeddings, labels, weights, label_smoothing=
         Two scalars, float32, in nats: the sum, and the sum without smoothing and R-Drop, which has
         no gradient. No token adds more than about 85 to it.
     """
-    vocab_size, d_model = embeddings.shape
+    vocab_size, d_model = lm_head_kernel.shape
     copies = 2 if r_drop else 1
     labels = ops.reshape(ops.cast(labels, "int32"), (-1,))  # (N,)
-    weights = ops.reshape(weights, (-1,)) / copies
+    weights = ops.reshape(token_weights, (-1,)) / copies
 
     @ops.custom_gradient
-    def loss_and_gradient(hidden, embeddings):
-        dtype, embeddings = embeddings.dtype, ops.cast(embeddings, "float32")
-        kernel = ops.cast(embeddings, hidden.dtype)
-        x = ops.reshape(hidden, (copies, -1, d_model))  # (copies, N, D)
+    def loss_and_gradient(hidden_states, lm_head_kernel):
+        embeddings = ops.cast(lm_head_kernel, "float32")
+        kernel = ops.cast(embeddings, hidden_states.dtype)
+        x = ops.reshape(hidden_states, (copies, -1, d_model))  # (copies, N, D)
         size = R_DROP_CHUNK_ROWS if r_drop else CHUNK_ROWS
         pieces = [to_chunks(y, size, axis) for y, axis in ((x, 1), (labels, 0), (weights, 0))]
         num_chunks = ops.shape(pieces[1])[0]
         places = ops.arange(num_chunks)[:, None, None]  # (K, 1, 1)
 
         def add_chunk(i, sums):
-            chunk_x, chunk_labels, chunk_weights = (
-                ops.take(piece, i, axis=axis) for piece, axis in zip(pieces, (1, 0, 0), strict=True)
-            )
-            *scalars, rows, columns = chunk_products(
-                chunk_x, kernel, chunk_labels, chunk_weights, r_drop
-            )
+            chunk = (ops.take(p, i, axis=axis) for p, axis in zip(pieces, (1, 0, 0), strict=True))
+            nll, kl, rows, columns = chunk_products(kernel, *chunk, r_drop)
             rows = ops.where(places == i, rows[:, None], sums[2])
-            return sums[0] + scalars[0], sums[1] + scalars[1], rows, sums[3] + columns
+            return sums[0] + nll, sums[1] + kl, rows, sums[3] + columns
 
-        zeros = ops.zeros_like(pieces[0]), ops.zeros((vocab_size, d_model), "float32")
-        zeros = (ops.zeros((), "float32"), ops.zeros((), "float32"), *zeros)
+        zero, shape = ops.zeros((), "float32"), (vocab_size, d_model)
+        zeros = zero, zero, ops.zeros_like(pieces[0]), ops.zeros(shape, "float32")
         nll, kl, p_rows, p_columns = ops.fori_loop(0, num_chunks, add_chunk, zeros)
         p_rows = ops.reshape(p_rows, (copies, -1, d_model))[:, : ops.shape(x)[1]]
 
@@ -78,20 +77,21 @@ def projected_crossentropy(hidden, embeddings, labels, weights, label_smoothing=
 
         def gradient(*args, upstream=None):
             scale = args[0] if upstream is None else upstream[0]
-            x_scaled = ops.reshape(x_gradient * scale, ops.shape(hidden))
-            return ops.cast(x_scaled, hidden.dtype), ops.cast(e_gradient * scale, dtype)
+            x_scaled = ops.reshape(x_gradient * scale, ops.shape(hidden_states))
+            e_scaled = ops.cast(e_gradient * scale, lm_head_kernel.dtype)
+            return ops.cast(x_scaled, hidden_states.dtype), e_scaled
 
         return (nll + label_smoothing * smoothing + r_drop / 2 * kl, nll), gradient
 
-    return loss_and_gradient(hidden, embeddings)
+    return loss_and_gradient(hidden_states, lm_head_kernel)
 
 
-def chunk_products(x, kernel, labels, weights, r_drop):
+def chunk_products(kernel, x, labels, weights, r_drop):
     """The terms of a chunk that need its logits.
 
     Args:
-        x: tensor (copies, C, D).
         kernel: tensor (V, D), in the dtype of `x`.
+        x: tensor (copies, C, D).
         labels: integers (C,).
         weights: float32 (C,).
         r_drop: alpha.
@@ -122,8 +122,8 @@ def with_divergence(probabilities, logits, scale):
     """`J = KL(P || Q) + KL(Q || P)`, and P and Q with `scale` times J's gradients added.
 
     `J = sum (P - Q) d` with `d = z_P - z_Q`, since the logarithms of the softmax's denominators
-    fall out of it. Its gradient for `z_P` is `P d + P (1 - sum P d) - Q`. These are few passes over
-    the vocabulary, and each takes as long as memory takes to deliver it.
+    cancel. Its gradient for `z_P` is `P d + P (1 - sum P d) - Q`. These are few passes over
+    the vocabulary, since each is as slow as memory.
 
     Args:
         probabilities: P and Q, two tensors (C, V).

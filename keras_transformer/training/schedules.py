@@ -20,7 +20,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     Args:
         d_model: the width of the model.
         warmup_steps: the step at which the rate peaks.
-        scale: multiplies the rate; small models on small data bear more than the paper's.
+        scale: multiplies the rate; small models on small data can take larger ones.
         cooldown_steps: the length of the cool-down, 0 for none.
         total_steps: the step at which training ends; needed for a cool-down.
 
@@ -40,7 +40,13 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(
-        self, d_model, warmup_steps=4000, scale=1.0, *, cooldown_steps=0, total_steps=None
+        self,
+        d_model: int,
+        warmup_steps: int = 4000,
+        scale: float = 1.0,
+        *,
+        cooldown_steps: int = 0,
+        total_steps: int | None = None,
     ):
         super().__init__()
         self.d_model = check_positive_int("d_model", d_model)
@@ -66,10 +72,5 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return rate * ops.clip((self.total_steps - step) / self.cooldown_steps, 0.0, 1.0)
 
     def get_config(self):
-        return {
-            "d_model": self.d_model,
-            "warmup_steps": self.warmup_steps,
-            "scale": self.scale,
-            "cooldown_steps": self.cooldown_steps,
-            "total_steps": self.total_steps,
-        }
+        names = ("d_model", "warmup_steps", "scale", "cooldown_steps", "total_steps")
+        return {name: getattr(self, name) for name in names}

@@ -2,21 +2,26 @@
 
 import time
 import warnings
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_transformer.checks import check_int
+from keras_transformer.training.callbacks import number, summaries
 
 
 class TensorBoardMonitor(keras.callbacks.Callback):
-    """Writes curves whose steps go on over a resumed run.
+    """Writes curves that continue when a run is resumed.
 
-    Every step: `step_loss`, `step_learning_rate`, and what a `TokenTrainer` knows,
-    `step_gradient_norm` and `step_tokens_per_second`. Every epoch: all logs, named as Keras's own
-    callback names them, those of the validation beside those of training. That callback counts the
-    steps of each `fit` from 0 anew. Place this one after the callbacks that add to the logs.
+    Every step it writes `step_loss`, `step_learning_rate`, and for a `TokenModel`
+    `step_gradient_norm` and `step_tokens_per_second`. Every epoch it writes all logs under the
+    names of Keras's own callback, those of the validation beside those of training; but Keras's
+    callback counts the steps of each `fit` from 0 again. Place this one after the callbacks that
+    add to the logs.
 
     Args:
         log_dir: where TensorBoard reads.
@@ -30,7 +35,13 @@ class TensorBoardMonitor(keras.callbacks.Callback):
         >>> monitor = TensorBoardMonitor("runs/example/logs", settings={"dropout": 0.1})
     """
 
-    def __init__(self, log_dir, *, settings=None, profile_steps=None):
+    def __init__(
+        self,
+        log_dir: str | PathLike,
+        *,
+        settings: Mapping[str, float | str | bool] | None = None,
+        profile_steps: tuple[int, int] | None = None,
+    ):
         super().__init__()
         self.log_dir = Path(log_dir)
         self.settings = settings or {}
@@ -57,30 +68,28 @@ class TensorBoardMonitor(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.num_steps += 1
-        values = {"learning_rate": _number(self.model.optimizer.learning_rate)}
-        trackers = getattr(self.model, "trackers", None)
-        if trackers is None:
+        values = {"learning_rate": number(self.model.optimizer.learning_rate)}
+        metrics = getattr(self.model, "step_metrics", None)
+        if metrics is None:
             values["loss"] = (logs or {}).get("loss")  # the mean of the epoch so far
         else:
-            values["loss"] = _number(trackers.step_loss.result())
-            values["gradient_norm"] = _number(trackers.gradient_norm.result())
-            now, tokens = time.perf_counter(), _number(trackers.tokens.result())
+            values["loss"] = number(metrics.step_loss.result())
+            values["gradient_norm"] = number(metrics.gradient_norm.result())
+            now, tokens = time.perf_counter(), number(metrics.tokens.result())
             values["tokens_per_second"] = (tokens - self.tokens) / (now - self.time)
             self.time, self.tokens = now, tokens
         values = {f"step_{name}": value for name, value in values.items()}
-        self._write("train", values, _number(self.model.optimizer.iterations))
+        self._write("train", values, number(self.model.optimizer.iterations))
         if self.profile_steps and self.num_steps == self.profile_steps[1]:
             _profiler().stop()
 
     def on_epoch_end(self, epoch, logs=None):
-        values = {"train": {}, "validation": {}}
-        for name, value in (logs or {}).items():
+        logs = {**(logs or {}), "learning_rate": number(self.model.optimizer.learning_rate)}
+        for name, value in logs.items():
             side = "validation" if name.startswith("val_") else "train"
-            values[side][f"epoch_{name.removeprefix('val_')}"] = value
-        values["train"]["epoch_learning_rate"] = _number(self.model.optimizer.learning_rate)
-        for side, numbers in values.items():
-            self._write(side, numbers, epoch + 1)
-            self.writers[side].flush()
+            self._write(side, {f"epoch_{name.removeprefix('val_')}": value}, epoch + 1)
+        for writer in self.writers.values():
+            writer.flush()
 
     def on_train_end(self, logs=None):
         first, last = self.profile_steps or (0, 0)
@@ -108,44 +117,52 @@ class AttentionMonitor(keras.callbacks.Callback):
     """Shows after every epoch what each target token reads of the source, for a few pairs.
 
     Args:
-        attention: function of a pair of id arrays (1, S) and (1, T) to the weights (1, T, S), such
-            as `Transformer.cross_attention_weights`.
+        attention: function of a pair of id arrays (1, S) and (1, T) to attention scores (1, T, S),
+            such as `Transformer.cross_attention_scores`.
         pairs: a list of such pairs.
         log_dir: where TensorBoard reads.
-        cell: the side of a weight, in pixels.
+        cell: the side of the square of each score, in pixels.
+
+    Example:
+        >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 16}
+        >>> model = Transformer(**sizes, source_vocab_size=12)
+        >>> pair = np.array([[5, 6, 3]]), np.array([[2, 7]])
+        >>> monitor = AttentionMonitor(model.cross_attention_scores, [pair], "runs/example/logs")
     """
 
-    def __init__(self, attention, pairs, log_dir, *, cell=16):
+    def __init__(
+        self, attention: Callable, pairs: Sequence, log_dir: str | PathLike, *, cell: int = 16
+    ):
         super().__init__()
         self.attention = attention
         self.pairs = pairs
-        self.log_dir = str(log_dir)
+        self.log_dir = log_dir
         self.cell = cell
 
     def on_epoch_end(self, epoch, logs=None):
-        import tensorflow as tf
-
-        writer = tf.summary.create_file_writer(self.log_dir)
-        with writer.as_default(step=epoch + 1):
+        with summaries(self.log_dir, epoch + 1) as summary:
             for i, pair in enumerate(self.pairs):
-                weights = keras.ops.convert_to_numpy(self.attention(pair))
-                tf.summary.image(f"attention/{i}", weights_image(weights[0], self.cell))
-        writer.close()
+                scores = keras.ops.convert_to_numpy(self.attention(pair))
+                summary.image(f"attention/{i}", scores_image(scores[0], self.cell))
 
 
-def weights_image(weights, cell: int) -> np.ndarray:
-    """Weights (T, S) in [0, 1] as a picture (1, T * cell, S * cell, 1), white where 1."""
-    picture = np.kron(np.asarray(weights, "float32"), np.ones((cell, cell), "float32"))
+def scores_image(scores, cell: int) -> np.ndarray:
+    """Attention scores (T, S) in [0, 1] as a picture (1, T * cell, S * cell, 1), white where 1."""
+    picture = np.kron(np.asarray(scores, "float32"), np.ones((cell, cell), "float32"))
     return picture[None, :, :, None]
 
 
-def write_projector(log_dir, embeddings, pieces) -> None:
+def write_projector(log_dir: str | PathLike, embeddings: ArrayLike, pieces: Sequence[str]) -> None:
     """Writes the embeddings of a vocabulary for TensorBoard's tab Projector.
 
     Args:
         log_dir: where TensorBoard reads.
         embeddings: array (V, D).
         pieces: V strings.
+
+    Example:
+        >>> import tempfile
+        >>> write_projector(tempfile.mkdtemp(), np.eye(2), ["a", "b"])
     """
     log_dir = Path(log_dir)
     log_dir.mkdir(parents=True, exist_ok=True)
@@ -160,15 +177,19 @@ def write_projector(log_dir, embeddings, pieces) -> None:
     )
 
 
-def read_curve(log_dir, name: str):
+def read_curve(log_dir: str | PathLike, name: str) -> tuple[np.ndarray, np.ndarray] | None:
     """What a `TensorBoardMonitor` wrote under a name, such as `step_learning_rate`.
 
     Args:
         log_dir: its folder `train` or `validation`.
-        name: of the curve.
+        name: the curve's name.
 
     Returns:
         Arrays of steps and of values, in rising order of the steps; None if there is no such curve.
+
+    Example:
+        >>> read_curve("runs/no-such-run/logs/train", "step_loss") is None
+        True
     """
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util import tensor_util
@@ -188,12 +209,11 @@ def read_curve(log_dir, name: str):
 
 
 def _checked_steps(profile_steps) -> tuple[int, int]:
-    try:
-        first, last = profile_steps
-    except (TypeError, ValueError):
+    if not isinstance(profile_steps, (tuple, list)) or len(profile_steps) != 2:
         raise ValueError(
             f"profile_steps must be a pair, the first and the last step, but is {profile_steps!r}."
-        ) from None
+        )
+    first, last = profile_steps
     first = check_int("profile_steps[0]", first, 1)
     return first, check_int("profile_steps[1]", last, first)
 
@@ -202,7 +222,3 @@ def _profiler():
     import tensorflow as tf
 
     return tf.profiler.experimental
-
-
-def _number(value) -> float:
-    return float(keras.ops.convert_to_numpy(value))

@@ -1,40 +1,44 @@
-"""A beam search as a tree: what it kept, what died, and what won."""
+"""A beam search as a tree: what it kept, what it dropped, and what won."""
 
-from keras_transformer.visualization.figures import (
-    FAINT,
-    INK,
-    check_pieces,
-    new_figure,
-    text_width,
-    visible,
-)
+from __future__ import annotations
 
-# Inches: of a row, of a character, and between two columns.
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from keras_transformer._typing import Figure
+from keras_transformer.visualization import figures
+
+if TYPE_CHECKING:
+    from keras_transformer import Hypothesis
+
+# Inches: a row, and the gap between two columns.
 ROW, GAP = 0.36, 0.35
 
 
-def beam_tree(history, pieces, *, num_dead: int = 1):
-    """The tree of a beam search: a column for each token, log-probabilities below the pieces.
+def beam_tree(history: Sequence[Hypothesis], pieces: Sequence[str], *, num_dead: int = 1) -> Figure:
+    """Draws the tree of a beam search: one column per token, log-probabilities below the pieces.
 
-    A line leads from a hypothesis to its continuations. The dark ones lead to the results, which
-    are numbered, best first: an arrow leads from their log-probability to their score. The others
-    stayed in the beam for a while; a cross is where one died, since others of its length were more
-    probable.
+    A line leads from a hypothesis to its continuations. Dark lines lead to the results, which are
+    numbered, the best first; an arrow leads from their log-probability to their score. The other
+    hypotheses stayed in the beam for a while. A cross marks one that the search dropped, because
+    others of the same length were more probable.
 
     Args:
-        history: list of `Hypothesis`, from `decoding.beam_history`.
-        pieces: a string for each of them, that of its last token.
-        num_dead: how many dead continuations of a hypothesis are drawn, the most probable ones.
+        history: what `beam_history` returns.
+        pieces: one string per hypothesis, the piece of its last token.
+        num_dead: how many dropped continuations to draw per hypothesis, the most probable ones.
 
     Returns:
-        A matplotlib figure of one axes; each hypothesis is a text, each continuation a line.
+        A matplotlib figure with one axes; each hypothesis is a text, each continuation a line.
 
     Raises:
-        ValueError: if there is not a piece for each hypothesis, or none of them.
+        ValueError: if the history is empty, or does not have one piece per hypothesis.
         ImportError: if the extra `[plots]` is not installed.
 
     Example:
-        >>> from keras_transformer.decoding.beam_history import Hypothesis
+        >>> from keras_transformer import Hypothesis
         >>> history = [
         ...     Hypothesis(-1, 2, 0, 0.0, 0.0, "kept"),
         ...     Hypothesis(0, 3, 1, -0.1, -0.1, "returned"),
@@ -44,26 +48,26 @@ def beam_tree(history, pieces, *, num_dead: int = 1):
         >>> [text.get_text() for text in figure.axes[0].texts]
         ['<s>', '</s>  #1\\n-0.10 → -0.10', 'dog ×\\n-2.40']
     """
-    check_pieces("pieces", pieces, len(history), "hypotheses")
+    figures.check_pieces("pieces", pieces, len(history), "hypotheses")
     if not history:
-        raise ValueError("history is empty; give what decoding.beam_history returns.")
+        raise ValueError("history is empty; give what beam_history returns.")
     rows = tree_rows(history, num_dead)
     winning = {i for i, score in enumerate(best_scores(history)) if score > float("-inf")}
-    labels = _labels(history, visible(pieces))
+    labels = _labels(history, figures.visible(pieces))
     lefts = _column_lefts(history, {i: labels[i] for i in rows})
-    figure = new_figure(lefts[-1] + 0.2, ROW * (max(rows.values()) + 1.4))
+    figure = figures.new_figure(lefts[-1] + 0.2, ROW * (max(rows.values()) + 1.4))
     axes = figure.subplots()
     axes.set(xlim=(0, lefts[-1]), ylim=(max(rows.values()) + 0.7, -0.7))
     axes.set_axis_off()
     for i, row in rows.items():
         node = history[i]
-        color = INK if i in winning else FAINT
+        color = figures.INK if i in winning else figures.FAINT
         weight = "bold" if node.fate == "returned" else "normal"
         style = {"color": color, "fontsize": 8, "fontweight": weight, "va": "center"}
         axes.text(lefts[node.length], row, labels[i], parse_math=False, **style)
         if node.parent >= 0:
             end, start_row = lefts[node.length] - 0.06, rows[node.parent]
-            start = lefts[node.length - 1] + text_width(labels[node.parent])
+            start = lefts[node.length - 1] + figures.text_width(labels[node.parent])
             bend = lefts[node.length] - GAP / 2
             xs, ys = [start, bend, bend, end], [start_row, start_row, row, row]
             axes.plot(xs, ys, color=color, linewidth=1.6 if i in winning else 0.8)
@@ -71,15 +75,14 @@ def beam_tree(history, pieces, *, num_dead: int = 1):
 
 
 def tree_rows(history, num_dead: int) -> dict:
-    """The row of each hypothesis that is drawn; its column is its length.
+    """Chooses the row of each hypothesis that is drawn; its column is its length.
 
-    Each is on the row of its best continuation. The others hang below, as near as they can without
-    a line crossing another: those of the longest hypotheses first, since theirs are the shortest
-    lines down.
+    A hypothesis is on the row of its best continuation. The others hang below, as close as they can
+    without crossing lines. Those of the longest hypotheses come first: their lines are shortest.
 
     Args:
         history: list of `Hypothesis`.
-        num_dead: how many dead continuations of each are drawn.
+        num_dead: how many dropped continuations to draw of each.
 
     Returns:
         A dict of index to row.
@@ -125,8 +128,8 @@ def _drawn_children(history, num_dead: int) -> list[list[int]]:
         children[node.parent].append(i)
     for siblings in children:
         siblings.sort(key=lambda i: (-best[i], history[i].fate == "dead", -history[i].log_prob))
-        dead = [i for i in siblings if history[i].fate == "dead"]
-        siblings[:] = [i for i in siblings if i not in dead[num_dead:]]
+        num_alive = sum(history[i].fate != "dead" for i in siblings)
+        del siblings[num_alive + num_dead :]  # the dead come last
     return children
 
 
@@ -145,10 +148,8 @@ def _labels(history, pieces) -> list[str]:
 
 def _column_lefts(history, labels) -> list[float]:
     """Where each column begins, and where the last one ends, in inches."""
-    widest = [0.0] * (1 + max(history[i].length for i in labels))
+    columns = defaultdict(list)
     for i, label in labels.items():
-        widest[history[i].length] = max(widest[history[i].length], text_width(label))
-    lefts = [0.0]
-    for width in widest:
-        lefts.append(lefts[-1] + width + GAP)
-    return lefts
+        columns[history[i].length].append(figures.text_width(label))
+    widths = (max(columns[length]) + GAP for length in sorted(columns))
+    return list(itertools.accumulate(widths, initial=0.0))

@@ -1,4 +1,4 @@
-"""What all pictures share: a figure of matplotlib, heat maps, and the pieces on their axes."""
+"""Shared by all pictures: the matplotlib figure, heat maps, and the pieces on their axes."""
 
 import functools
 import io
@@ -9,20 +9,20 @@ import warnings
 
 import numpy as np
 
-# White is 0, so that a picture prints well and shows at once where something is.
-WEIGHTS_COLORS, SIGNED_COLORS = "Blues", "RdBu_r"
+# White is 0, so a picture prints well and you see at once where something is.
+SCORE_COLORS, SIGNED_COLORS = "Blues", "RdBu_r"
 INK, ACCENT, FAINT = "#1f2933", "#b3261e", "#667080"
 
-# Inches of a character of a label.
+# The width of a character of a label, in inches.
 CHARACTER = 0.074
 
-# A control character has no picture of its own, but Unicode has one for it; few fonts have that, so
-# that the two that occur in text have signs that all fonts have.
+# Unicode has a sign for each control character, but few fonts have them. The two that occur in text
+# get signs that all fonts have.
 CONTROL_SIGNS = {**{i: chr(0x2400 + i) for i in range(32)}, 127: "\u2421"}
 CONTROL_SIGNS |= {ord("\n"): "↵", ord("\t"): "⇥"}
-# What no XML, and so no SVG, may hold.
+# XML, and so SVG, must not hold these.
 CONTROL_SIGNS |= dict.fromkeys([*range(0xD800, 0xE000), 0xFFFE, 0xFFFF], "\ufffd")
-# Those with the scripts that matplotlib's own font lacks; the ones that are installed are used.
+# Fonts for scripts that matplotlib's own font lacks; the installed ones are used.
 FONTS = (
     *(f"Noto Sans CJK {region}" for region in ("JP", "SC", "TC", "KR")),
     *("Source Han Sans", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "IPAexGothic", "IPAGothic"),
@@ -33,7 +33,7 @@ FONTS = (
 
 
 def new_figure(width: float, height: float):
-    """An empty figure, sizes in inches, that belongs to no window and no global state.
+    """Makes an empty figure, sizes in inches, without a window or global state.
 
     Raises:
         ImportError: if the extra `[plots]` is not installed.
@@ -47,7 +47,7 @@ def new_figure(width: float, height: float):
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def heat_map(axes, values, *, limits, colors=WEIGHTS_COLORS):
+def heat_map(axes, values, *, limits, colors=SCORE_COLORS):
     """Draws a matrix, its first row on top; returns the image, for a color bar.
 
     Args:
@@ -56,14 +56,9 @@ def heat_map(axes, values, *, limits, colors=WEIGHTS_COLORS):
         limits: the values at both ends of the colors.
         colors: name of a color map of matplotlib.
     """
-    return axes.imshow(
-        np.asarray(values, "float32"),
-        cmap=colors,
-        vmin=limits[0],
-        vmax=limits[1],
-        aspect="auto",
-        interpolation="none",
-    )
+    values, (low, high) = np.asarray(values, "float32"), limits
+    cells = {"aspect": "auto", "interpolation": "none"}
+    return axes.imshow(values, cmap=colors, vmin=low, vmax=high, **cells)
 
 
 def draw_grid(axes, shape) -> None:
@@ -110,8 +105,8 @@ def text_width(text: str) -> float:
     )
 
 
-def label_room(labels) -> float:
-    """Inches that labels need beside a map beyond those of a short word."""
+def label_margin(labels) -> float:
+    """How many inches more labels need beside a map than a short word."""
     return max(0.0, max(text_width(label) for label in visible(labels)) - 0.75)
 
 
@@ -129,7 +124,7 @@ def check_pieces(name: str, pieces, count: int, of: str) -> None:
     if len(pieces) != count:
         raise ValueError(
             f"{name} must be one string for each of the {count} {of}, but there are {len(pieces)}; "
-            "padding and the end token have a piece, too."
+            "padding and the end token need a piece, too."
         )
 
 

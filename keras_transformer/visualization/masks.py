@@ -1,21 +1,20 @@
 """Masks, as the layers see them: which position may attend to which."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 from keras import ops
 
+from keras_transformer._typing import Figure
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.layers.masks import causal_mask, combine_masks, padding_mask
-from keras_transformer.visualization.figures import (
-    check_pieces,
-    draw_grid,
-    heat_map,
-    label_axis,
-    new_figure,
-)
+from keras_transformer.visualization import figures
 
 
-def attention_masks(source_ids, target_ids) -> dict:
-    """The masks that a `Transformer` gives to its attentions, for one pair of sentences.
+def attention_masks(source_ids: Sequence[int], target_ids: Sequence[int]) -> dict[str, np.ndarray]:
+    """Builds the masks of a `Transformer` for one pair of sentences.
 
     Args:
         source_ids: integers (S,), padded with 0.
@@ -48,20 +47,26 @@ def attention_masks(source_ids, target_ids) -> dict:
     }
 
 
-def mask_maps(source_ids, target_ids, source_pieces, target_pieces):
-    """The four masks of a pair of sentences, blue where a row may look, white where not.
+def mask_maps(
+    source_ids: Sequence[int],
+    target_ids: Sequence[int],
+    source_pieces: Sequence[str],
+    target_pieces: Sequence[str],
+) -> Figure:
+    """Draws the four masks of a sentence pair: blue where a query (row) may attend to a key.
 
     Args:
         source_ids: integers (S,), padded with 0.
-        target_ids: integers (T,), what the decoder reads: the start token first, padded with 0.
+        target_ids: integers (T,) that the decoder reads: the start token first, padded with 0.
         source_pieces: S strings.
         target_pieces: T strings.
 
     Returns:
-        A matplotlib figure of four axes, in the order of `attention_masks`.
+        A matplotlib figure with four axes: the padding mask of the encoder, the causal mask of the
+        decoder, that and padding together, and the padding mask of cross-attention.
 
     Raises:
-        ValueError: if there is not a piece for each id.
+        ValueError: if there is not one piece per id.
         ImportError: if the extra `[plots]` is not installed.
 
     Example:
@@ -69,15 +74,17 @@ def mask_maps(source_ids, target_ids, source_pieces, target_pieces):
         >>> [axes.get_title() for axes in figure.axes][:2]
         ['encoder: padding', 'decoder: causal']
     """
-    check_pieces("source_pieces", source_pieces, len(source_ids), "ids")
-    check_pieces("target_pieces", target_pieces, len(target_ids), "ids")
+    figures.check_pieces("source_pieces", source_pieces, len(source_ids), "ids")
+    figures.check_pieces("target_pieces", target_pieces, len(target_ids), "ids")
     masks = attention_masks(source_ids, target_ids)
     size = max(0.2 * max(len(source_ids), len(target_ids)), 2.0)
-    figure = new_figure(2 * (size + 0.8), 2 * (size + 0.8))
+    figure = figures.new_figure(2 * (size + 0.8), 2 * (size + 0.8))
     for axes, (name, mask) in zip(figure.subplots(2, 2).ravel(), masks.items(), strict=True):
-        heat_map(axes, mask, limits=(0, 1.6))  # a blue that leaves the grid to be seen
-        draw_grid(axes, mask.shape)
-        label_axis(axes.yaxis, source_pieces if name.startswith("encoder") else target_pieces)
-        label_axis(axes.xaxis, target_pieces if name.startswith("decoder") else source_pieces)
+        figures.heat_map(axes, mask, limits=(0, 1.6))  # a blue that leaves the grid visible
+        figures.draw_grid(axes, mask.shape)
+        queries = source_pieces if name.startswith("encoder") else target_pieces
+        keys = target_pieces if name.startswith("decoder") else source_pieces
+        figures.label_axis(axes.yaxis, queries)
+        figures.label_axis(axes.xaxis, keys)
         axes.set_title(name, fontsize=10)
     return figure

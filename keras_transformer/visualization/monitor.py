@@ -1,30 +1,42 @@
 """Pictures in TensorBoard."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
 import keras
 import numpy as np
 
+from keras_transformer._typing import Figure
 from keras_transformer.visualization.figures import as_png
 
 
 class FigureMonitor(keras.callbacks.Callback):
-    """Draws pictures before training and after every epoch, for TensorBoard's tab Images.
+    """Draws figures when `fit` begins and after every epoch, for TensorBoard's tab Images.
 
-    `AttentionMonitor` in `training.tensorboard` shows one map without matplotlib; this one shows
-    whatever draws a figure.
+    It shows any matplotlib figure. `AttentionMonitor` shows one map, and needs no matplotlib.
 
     Args:
-        log_dir: where TensorBoard reads.
-        every_epoch: function without arguments that returns a dict of names to matplotlib figures.
-        at_start: the same, called once when `fit` begins; None for nothing.
-        dpi: pixels of an inch.
+        log_dir: the folder that TensorBoard reads.
+        every_epoch: a function without arguments that returns a dict of names to figures.
+        at_start: a function like it, called once when `fit` begins; None draws nothing then.
+        dpi: pixels per inch.
 
     Example:
         >>> def draw():
-        ...     return {"positions": position_map(model.source_embedding.table[:50])}
-        >>> monitor = FigureMonitor("runs/example/logs", draw)
+        ...     return {"positions": position_map(sinusoidal_positions(50, 64))}
+        >>> monitor = FigureMonitor("runs/example/logs", draw)  # for fit(callbacks=[monitor])
     """
 
-    def __init__(self, log_dir, every_epoch, *, at_start=None, dpi=80):
+    def __init__(
+        self,
+        log_dir: str | os.PathLike,
+        every_epoch: Callable[[], dict[str, Figure]],
+        *,
+        at_start: Callable[[], dict[str, Figure]] | None = None,
+        dpi: int = 80,
+    ):
         super().__init__()
         self.log_dir = str(log_dir)
         self.every_epoch = every_epoch

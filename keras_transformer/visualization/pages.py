@@ -1,46 +1,53 @@
-"""Pages of HTML that hold all they show: no file beside them, no network."""
+"""Pages of HTML that hold everything they show: no other file, no network."""
 
 import base64
 import html
 import json
 import re
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 import numpy as np
 
-from keras_transformer.visualization.attention import check_weights
+from keras_transformer._typing import Tensor
+from keras_transformer.visualization.attention import check_scores
 from keras_transformer.visualization.figures import as_svg, visible
 
 
-def attention_page(maps, *, title: str = "Attention", shown=None) -> str:
-    """A page on which a reader points at a word and sees what it looks at.
+def attention_page(
+    maps: Mapping[str, tuple[Tensor, Sequence[str], Sequence[str]]],
+    *,
+    title: str = "Attention",
+    shown: tuple[str, int] | None = None,
+) -> str:
+    """Makes a page where you point at a word and see what it attends to.
 
-    By mouse, finger or keyboard; with choosers for the layer and the head, or the mean of all
-    heads. The weights stand in the page as JSON, in thousandths.
+    It works by mouse, finger and keyboard. You choose the layer and a head, or the mean of all
+    heads. The page holds the scores as JSON, in thousandths.
 
     Args:
-        maps: a dict of a name to `(weights, queries, keys)`, the arguments of `attention_maps`.
+        maps: a dict of names to `(scores, queries, keys)`, the arguments of `attention_maps`.
         title: the heading.
-        shown: a name and an index of its queries: the word that is shown first.
+        shown: the word to show first: the name of a map and an index of its queries.
 
     Returns:
-        The page, a string: write it to a file, in UTF-8, and open that in a browser.
+        The page, a string. Write it to a file in UTF-8 and open that in a browser.
 
     Raises:
-        ValueError: if there is no map or no such word, or weights and pieces do not fit.
+        ValueError: if there is no map or no such word, or scores and pieces do not fit.
 
     Example:
-        >>> weights = np.full((2, 4, 1, 2), 0.5)
-        >>> attention_page({"encoder": (weights, ["it"], ["the", "animal"])})[:15]
+        >>> scores = np.full((2, 4, 1, 2), 0.5)
+        >>> attention_page({"encoder": (scores, ["it"], ["the", "animal"])})[:15]
         '<!doctype html>'
     """
     return page(title, [attention_part(maps, shown)])
 
 
 def attention_part(maps, shown=None) -> str:
-    """What `attention_page` shows below its heading, as a part of a larger `page`."""
+    """The part of a `page` that `attention_page` shows below its heading."""
     if not maps:
-        raise ValueError("maps is empty; give at least one name with (weights, queries, keys).")
+        raise ValueError("maps is empty; give at least one name with (scores, queries, keys).")
     name, word = shown or (next(iter(maps)), 0)
     if name not in maps or not 0 <= word < len(maps[name][1]):
         raise ValueError(
@@ -52,9 +59,9 @@ def attention_part(maps, shown=None) -> str:
             "name": name,
             "queries": visible(queries),
             "keys": visible(keys),
-            "weights": np.rint(1000 * check_weights(weights, queries, keys)).astype(int).tolist(),
+            "scores": np.rint(1000 * check_scores(scores, queries, keys)).astype(int).tolist(),
         }
-        for name, (weights, queries, keys) in maps.items()
+        for name, (scores, queries, keys) in maps.items()
     ]
     shown = {"map": list(maps).index(name), "word": word}
     return _template("attention.html", data=script_json({"maps": data, "shown": shown}))
@@ -71,13 +78,13 @@ def page(title: str, parts) -> str:
 
 
 def heading(text: str, explanation: str = "") -> str:
-    """The beginning of a section: any text, and a paragraph of any text."""
+    """A section's heading and a paragraph below it, both any text."""
     paragraph = f"\n<p>{html.escape(explanation)}</p>" if explanation else ""
     return f"<h2>{html.escape(text)}</h2>{paragraph}"
 
 
 def picture(figure, description: str) -> str:
-    """A matplotlib figure; the description is what is read out instead."""
+    """A matplotlib figure; a screen reader reads the description."""
     data = base64.b64encode(as_svg(figure).encode()).decode()
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
     return (
@@ -87,7 +94,7 @@ def picture(figure, description: str) -> str:
 
 
 def table(header, rows) -> str:
-    """A table: any text, or numbers, which are rounded to two digits."""
+    """A table of any text and numbers; floats are rounded to two digits."""
     cells = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in header)
     lines = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return (
@@ -97,7 +104,7 @@ def table(header, rows) -> str:
 
 
 def pieces_with_notes(pieces, notes) -> str:
-    """The pieces of a sentence in a row, below each a short note: any text."""
+    """The pieces of a sentence in a row, with a short note below each."""
     items = "".join(
         f"<li><bdi>{html.escape(piece)}</bdi><small>{html.escape(note)}</small></li>"
         for piece, note in zip(visible(pieces), notes, strict=True)
@@ -106,7 +113,7 @@ def pieces_with_notes(pieces, notes) -> str:
 
 
 def script_json(value) -> str:
-    """JSON that can stand inside a script of a page, whatever text it holds: ASCII, no tags."""
+    """JSON that is safe inside a script of a page, whatever text it holds: ASCII, no tags."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -118,6 +125,6 @@ def _cell(value) -> str:
 
 
 def _template(name: str, **texts) -> str:
-    """A file of this folder with the texts at the places `{{name}}`."""
+    """Fills the places `{{name}}` of a file in this folder."""
     template = files(__package__).joinpath(name).read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: texts[match[1]], template)

@@ -1,26 +1,29 @@
-"""The positional encoding as a picture, and how alike two positions are."""
+"""The positional encoding as a picture, and how similar two positions are."""
+
+from __future__ import annotations
 
 import numpy as np
 from keras import ops
 
+from keras_transformer._typing import Figure, Tensor
 from keras_transformer.visualization.figures import ACCENT, SIGNED_COLORS, heat_map, new_figure
 
 
-def position_map(positions):
-    """The encoding of each position, a row each: fast waves on the left, slow ones on the right.
+def position_map(positions: Tensor) -> Figure:
+    """Draws the encoding of each position as a row: fast waves on the left, slow ones right.
 
     Args:
-        positions: array (T, D), such as `sinusoidal_positions(T, D)`.
+        positions: array (T, D), for example `sinusoidal_positions(T, D)`.
 
     Returns:
         A matplotlib figure whose first axes hold the map.
 
     Raises:
-        ValueError: if `positions` is no matrix.
+        ValueError: if `positions` is not a matrix.
         ImportError: if the extra `[plots]` is not installed.
 
     Example:
-        >>> from keras_transformer.layers.positional_embedding import sinusoidal_positions
+        >>> from keras_transformer import sinusoidal_positions
         >>> figure = position_map(sinusoidal_positions(50, 64))
         >>> figure.axes[0].images[0].get_array().shape
         (50, 64)
@@ -35,24 +38,25 @@ def position_map(positions):
     return figure
 
 
-def position_similarity(positions):
-    """How alike the encodings of two positions are: their cosine.
+def position_similarity(positions: Tensor) -> Figure:
+    """Draws how similar the encodings of two positions are: their cosine.
 
-    On the right, one row of it: the middle position and all others. With sinusoids it depends on
-    the distance alone, since `PE(a) . PE(b)` is a sum of `cos((a - b) * frequency)`.
+    The line on the right is one row of the map: the middle position and all others. With sinusoids
+    it depends only on the distance, because `PE(a) . PE(b)` is a sum of
+    `cos((a - b) * frequency)`.
 
     Args:
-        positions: array (T, D), such as `sinusoidal_positions(T, D)`.
+        positions: array (T, D), for example `sinusoidal_positions(T, D)`.
 
     Returns:
-        A matplotlib figure of two axes: a map (T, T), and a line.
+        A matplotlib figure with two axes: a map (T, T) and a line.
 
     Raises:
-        ValueError: if `positions` is no matrix.
+        ValueError: if `positions` is not a matrix.
         ImportError: if the extra `[plots]` is not installed.
 
     Example:
-        >>> from keras_transformer.layers.positional_embedding import sinusoidal_positions
+        >>> from keras_transformer import sinusoidal_positions
         >>> figure = position_similarity(sinusoidal_positions(50, 64))
         >>> figure.axes[0].images[0].get_array().shape
         (50, 50)

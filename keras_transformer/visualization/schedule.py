@@ -1,23 +1,34 @@
-"""The learning rate over the steps of a training."""
+"""The learning rate over the steps of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from keras_transformer._typing import Figure
 from keras_transformer.visualization.figures import INK, new_figure
 
 NUM_POINTS = 200
 
 
-def learning_rates(schedules, num_steps: int, *, measured=None):
-    """The rate of each schedule at each step: the warm-up, the peak, the slow decay.
+def learning_rates(
+    schedules: Mapping[str, Callable],
+    num_steps: int,
+    *,
+    measured: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Figure:
+    """Draws the learning rate of schedules: the warm-up, the peak, the slow decay.
 
     Args:
-        schedules: dict of a label to a schedule, `schedule(step) -> rate`, such as a
+        schedules: a dict of labels to schedules, `schedule(step) -> rate`, for example a
             `TransformerSchedule`.
-        num_steps: the last step that is drawn.
-        measured: a pair of arrays, steps and rates, that a training has logged; None for none.
+        num_steps: the last step to draw.
+        measured: two arrays, the steps and rates that a training has logged.
 
     Returns:
-        A matplotlib figure of one axes, a line for each schedule, then the one measured.
+        A matplotlib figure with one line per schedule, then the measured one.
 
     Raises:
         ValueError: if `num_steps` is below 2.

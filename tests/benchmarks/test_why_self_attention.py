@@ -41,7 +41,7 @@ def test_only_the_steps_of_the_lstm_grow_with_the_length(load):
 
 
 def test_scores_are_those_of_the_formulas_and_of_this_library(load, random):
-    from keras_transformer.layers.dot_product_attention import dot_product_attention
+    from keras_transformer.layers.attention import dot_product_attention
 
     scores = load("scores")
     query, key, value, v = random(2, 3, 4), random(2, 5, 4), random(2, 5, 4), random(4)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_transformer.cli import _exit_when_terminated, _reopen_closed_streams, main
 from keras_transformer.commands.translate import decode, lines_as_they_come, one_line
-from keras_transformer.export.run_directory import save_run
+from keras_transformer.inference.run_directory import save_run
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,18 @@ def test_help_is_immediate_and_names_every_command():
         ([], "required: COMMAND"),
         (["fly"], "invalid choice: 'fly'"),
         (["train"], "required: --out"),
-        (["train", "--out", "x", "--epochs", "0"], "--epochs: must be at least 1, but is 0"),
-        (["train", "--out", "x", "--seed", "-1"], "--seed: must be in .*but is -1"),
-        (["train", "--out", "x", "--dropout", "1"], r"--dropout: must be in \[0, 1\), but is 1"),
+        (
+            ["train", "--out", "x", "--epochs", "0"],
+            "--epochs: must be an integer of at least 1, but is 0",
+        ),
+        (["train", "--out", "x", "--seed", "-1"], "--seed: must be an integer in .*but is -1"),
+        (["train", "--out", "x", "--dropout", "1"], r"must be a number in \[0, 1\), but is 1"),
         (["train", "--out", "x", "--preset", "huge"], "--preset: invalid choice: 'huge'"),
-        (["translate", "x", "--beam-size", "many"], "--beam-size: invalid"),
-        (["translate", "x", "--length-penalty", "-1"], "--length-penalty: must be in"),
+        (
+            ["translate", "x", "--beam-size", "many"],
+            "--beam-size: must be an integer of at least 1, but is many",
+        ),
+        (["translate", "x", "--length-penalty", "-1"], "--length-penalty: must be a number in"),
         (["evaluate", "x", "--source", "y"], "required: --target"),
     ],
 )
@@ -82,6 +88,7 @@ def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run, monkeyp
         (["train", "--out", f"{short}/x", *pair], "short.txt is a file; name another directory"),
         (["train", *out, *pair, "--r-drop-delay", "3"], "--r-drop-delay needs R-Drop; add"),
         (["train", *out, *pair, "--early-stopping", "3"], "needs a BLEU to watch; name text with"),
+        (["train", *out, *pair, "--plots"], "--plots needs a sentence to draw; name text with"),
         (["average", run, str(short), "--last", "1"], "OUT.* is a file; name another directory"),
         (["evaluate", run, *pair, "--output", str(tmp_path)], "--output .* is a directory; name a"),
         (
@@ -239,6 +246,12 @@ def test_ctranslate2_is_a_format_of_export(run, tmp_path, capsys):
     assert (directory / "model.bin").is_file()
     assert main([*arguments, "--precision", "bfloat16", "--overwrite"]) == 1
     assert "precision" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--beam-size", "--coverage-penalty"])
+def test_an_option_of_a_beam_is_refused_for_greedy_search(option, run, capsys):
+    assert main(["translate", run, "--search", "greedy", option, "1"]) == 1
+    assert f"{option} needs a beam search; leave it out" in capsys.readouterr().err
 
 
 def test_a_search_is_refused_for_an_export(export, capsys):

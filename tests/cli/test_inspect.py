@@ -16,7 +16,7 @@ from keras_transformer.commands.training_callbacks import Callbacks
 from keras_transformer.commands.training_text import Texts
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.corpus import Corpus
-from keras_transformer.export.run_directory import load_run, save_run
+from keras_transformer.inference.run_directory import load_run, save_run
 from keras_transformer.visualization import FigureMonitor
 
 pytest.importorskip("matplotlib", reason="needs the extra [plots]")
@@ -84,15 +84,15 @@ def test_the_translation_stands_with_its_pieces_scores_and_rivals(page):
     assert "".join(pieces).replace("\u2581", " ") == f"{translation}&lt;/s&gt;"
 
 
-def test_the_interactive_part_holds_the_models_weights(page, run, tokenizer):
+def test_the_interactive_part_holds_the_models_scores(page, run, tokenizer):
     data = json.loads(re.search(r'application/json">(.+?)</script>', page).group(1))
     assert [m["name"] for m in data["maps"]] == SECTIONS[4:7]
     source = tokenizer.tokenize(["the cat runs"]).numpy()[0].tolist() + [3]
     target = tokenizer.tokenize(["die Katze rennt"]).numpy()[0].tolist()
-    weights = load_run(run)[0].attention_weights((np.array([source]), np.array([[2, *target]])))
+    weights = load_run(run)[0].attention_scores((np.array([source]), np.array([[2, *target]])))
     for shown, expected in zip(data["maps"], weights, strict=True):
         expected = np.array(expected)[:, 0]
-        np.testing.assert_allclose(np.array(shown["weights"]) / 1000, expected, atol=5.1e-4)
+        np.testing.assert_allclose(np.array(shown["scores"]) / 1000, expected, atol=5.1e-4)
     map_number, word = data["shown"]["map"], data["shown"]["word"]
     assert data["maps"][map_number]["queries"][word] == "\u2581Katz"
 
@@ -103,7 +103,7 @@ def test_pictures_show_the_pieces(page):
         assert "\u2581cat" in texts[name], name
     for name in ("Decoder self-attention", "Cross-attention", "Masks", "Beam"):
         assert "\u2581Katz" in texts[name], name
-    assert "What “\u2581Katz” looks at, in percent" in texts["One word"]
+    assert "What “\u2581Katz” attends to, in percent" in texts["One word"]
     assert sum("#" in text for text in texts["Beam"]) == 3 and "<pad>" in texts["Masks"]
     assert "d_model 32, warm-up 4,000" in texts["Schedule"]
 
@@ -115,7 +115,7 @@ def test_plots_of_a_training_are_those_pictures(trained, tokenizer, sentences, t
     texts, valid = Texts(corpus, corpus), TokenBatches(*sentences, tokenizer)
     monitor = next(
         callback
-        for callback in Callbacks(trained, tokenizer, texts, None, valid, options).all()
+        for callback in Callbacks(trained, tokenizer, texts, None, valid, options).all
         if isinstance(callback, FigureMonitor)
     )
     assert list(monitor.at_start()) == [f"pictures/{name}" for name in SECTIONS[-3:]]

@@ -9,12 +9,19 @@ import pytest
 
 from keras_transformer import presets
 from keras_transformer.cli import main
+from keras_transformer.commands import train as train_command
 from keras_transformer.commands import training_text
 from keras_transformer.commands.options import build_parser
-from keras_transformer.commands.train import bleu_note, build_model, check_out
+from keras_transformer.commands.train import (
+    bleu_note,
+    build_model,
+    check_out,
+    chosen_precision,
+    keep_precision,
+)
 from keras_transformer.commands.training_text import read_texts
 from keras_transformer.data.corpus import Corpus, CorpusError
-from keras_transformer.export.run_directory import load_run
+from keras_transformer.inference.run_directory import load_run
 
 
 @pytest.fixture
@@ -37,6 +44,8 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
     printed = capsysbinary.readouterr().err.decode()
     assert "all 2 steps are within --warmup-steps 4000" in printed
     assert "1 validation pairs (skipped: 2 more tokens than --max-length)" in printed
+    assert "precision: " in printed and "GFLOP/s in bfloat16)" in printed
+    assert (out / "checkpoints" / "precision.json").is_file()
     config = json.loads((out / "config.json").read_text())
     weights = (out / "model.weights.h5").read_bytes()
     assert smallest.items() <= config["model"].items()
@@ -105,7 +114,7 @@ def test_a_run_goes_on_and_its_epochs_are_averaged(smallest, files, tmp_path, ca
 
 
 @pytest.mark.parametrize(("leftover", "refused"), [(".new-model.weights.h5", False), ("a", True)])
-def test_what_a_failed_save_has_left_is_trained_anew(leftover, refused, tmp_path):
+def test_what_a_failed_save_has_left_is_trained_again(leftover, refused, tmp_path):
     for name in ("tokenizer.model", "config.json", leftover):
         (tmp_path / name).write_text("")
     for resume in (False, True):
@@ -121,6 +130,21 @@ def test_what_a_failed_save_has_left_is_trained_anew(leftover, refused, tmp_path
 def test_a_model_reads_all_lengths_that_are_trained_on(smallest, tokenizer, longest, expected):
     options = build_parser().parse_args(["train", "--out", "x", "--max-length", longest])
     assert build_model(tokenizer, 10, options).get_config()["max_length"] == expected
+
+
+def test_a_run_goes_on_in_the_precision_that_it_began_in(smallest, tmp_path, monkeypatch, capsys):
+    rates = {"float32": 1e9, "bfloat16": 3e9}
+    monkeypatch.setattr(train_command, "product_rates", lambda *sizes: rates)
+    monkeypatch.setattr(train_command, "fastest_precision", lambda *sizes: "bfloat16")
+    options = argparse.Namespace(out=str(tmp_path), precision="auto", preset="tiny")
+    assert chosen_precision(options, resumes=False) == "bfloat16"
+    assert "1 GFLOP/s in float32, 3 GFLOP/s in bfloat16" in capsys.readouterr().err
+    keep_precision(tmp_path / "checkpoints", "float32")
+    assert chosen_precision(options, resumes=True) == "float32"
+    assert "precision: float32, as the run began" in capsys.readouterr().err
+    assert chosen_precision(options, resumes=False) == "bfloat16"
+    options.precision = "float16"
+    assert chosen_precision(options, resumes=True) == "float16"
 
 
 def test_text_that_bleu_has_no_words_of_is_noted():

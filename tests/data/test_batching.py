@@ -138,7 +138,7 @@ def test_empty_rows_are_nothing_but_padding_and_come_after_the_real_ones():
 
 
 def test_num_target_tokens_counts_the_labels():
-    batches = batches_of(random_pairs(70), max_length=12)
+    batches = batches_of(random_pairs(70), max_pair_length=12)
     assert batches.num_too_long > 0
     counted = sum(int((labels != 0).sum()) for _, labels in batches.epoch(3))
     assert batches.num_target_tokens == counted
@@ -184,10 +184,10 @@ def test_more_buckets_pad_less():
     assert eight < 0.85 * one
 
 
-def test_a_pair_of_max_length_is_kept_and_a_longer_one_is_left_out_and_counted():
+def test_a_pair_of_max_pair_length_is_kept_and_a_longer_one_is_left_out_and_counted():
     kept = [((7,) * 4, (8,)), ((7,), (8,) * 4)]  # 5 with the end token
     dropped = [((7,) * 5, (8,)), ((7,), (8,) * 5), ((7,) * 9, (8,) * 9)]
-    batches = batches_of([dropped[0], kept[0], *dropped[1:], kept[1]], max_length=5)
+    batches = batches_of([dropped[0], kept[0], *dropped[1:], kept[1]], max_pair_length=5)
     assert sorted(pairs_in(batches.epoch(0))) == sorted(kept)
     assert batches.num_too_long == 3
     assert batches.widths == [5]
@@ -292,7 +292,7 @@ def test_every_epoch_has_as_many_batches():
     [
         ({"batch_tokens": 0}, "batch_tokens must be an integer of at least 1, but is 0"),
         ({"num_buckets": 0}, "num_buckets must be an integer of at least 1, but is 0"),
-        ({"max_length": 1}, "max_length must be an integer of at least 2, but is 1"),
+        ({"max_pair_length": 1}, "max_pair_length must be an integer of at least 2, but is 1"),
         ({"seed": -1}, "seed must be an integer of at least 0, but is -1"),
         ({"batch_tokens": 64.0}, "batch_tokens must be an integer of at least 1, but is 64.0"),
     ],
@@ -308,8 +308,8 @@ def test_sides_of_different_numbers_are_refused():
 
 
 def test_pairs_that_are_all_too_long_are_refused():
-    with pytest.raises(ValueError, match="all 2 are longer than max_length=3 tokens; raise"):
-        batches_of([((4, 5, 6), (7,))] * 2, max_length=3)
+    with pytest.raises(ValueError, match="all 2 are longer than max_pair_length=3 tokens; raise"):
+        batches_of([((4, 5, 6), (7,))] * 2, max_pair_length=3)
 
 
 def test_no_pairs_at_all_are_refused():
@@ -363,7 +363,7 @@ def test_epochs_that_are_read_side_by_side_are_those_read_alone(sampled):
 
 def test_every_epoch_keeps_to_the_shapes_of_the_first(sampled):
     shapes = [{ids.shape for _, ids in sampled.epoch(epoch)} for epoch in range(8)]
-    allowed = set(zip(sampled.heights, sampled.widths, strict=True))
+    allowed = set(zip(sampled.batch_sizes, sampled.widths, strict=True))
     assert all(found <= allowed for found in shapes)
 
 

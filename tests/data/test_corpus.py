@@ -382,7 +382,7 @@ def test_a_tsv_file_with_nothing_left_is_named_once(write):
 
 @pytest.mark.parametrize("errors", ["ignore", "skip", None])
 def test_lines_know_strict_and_replace(write, errors):
-    with pytest.raises(ValueError, match="errors must be 'strict' or 'replace', but is "):
+    with pytest.raises(ValueError, match="errors must be one of 'strict', 'replace', but is "):
         read_lines(write("a.txt", "a\n"), errors=errors)
 
 
@@ -390,7 +390,7 @@ def test_lines_know_strict_and_replace(write, errors):
 def test_pairs_know_strict_and_skip(write, errors):
     path = write("a.tsv", "a\tb\n")
     for read in (read_tsv, lambda path, **options: read_files(path, path, **options)):
-        with pytest.raises(ValueError, match="errors must be 'strict' or 'skip', but is "):
+        with pytest.raises(ValueError, match="errors must be one of 'strict', 'skip', but is "):
             read(path, errors=errors)
 
 
@@ -491,7 +491,7 @@ def test_a_tfds_set_without_direction_needs_languages(builder):
 def test_tfds_data_that_cannot_be_had_is_one_short_line(builder, failure):
     builder.failure = failure
     message = error_of(read_tfds, "ted/pt_to_en")
-    assert message.startswith(f"ted/pt_to_en[train]: not to be had ({type(failure).__name__}(")
+    assert message.startswith(f"ted/pt_to_en[train]: cannot be loaded ({type(failure).__name__}(")
     assert "or pass the data_dir of a prepared copy" in message
     assert len(message) < 500
 
@@ -525,7 +525,7 @@ def test_the_real_tensorflow_datasets_is_read(tmp_path):
 def test_an_unknown_tfds_set_is_an_error(tmp_path):
     pytest.importorskip("tensorflow_datasets")
     message = error_of(read_tfds, "no_such_set", data_dir=tmp_path)
-    assert "no_such_set[train]: not to be had (" in message
+    assert "no_such_set[train]: cannot be loaded (" in message
 
 
 def test_importing_the_module_imports_no_tensorflow():

@@ -97,7 +97,7 @@ def test_dataset_goes_on_to_the_next_epoch_with_static_shapes(tokenizer):
 @pytest.mark.parametrize(
     "texts, options, message",
     [
-        (["", ""], {}, "texts must hold some text, but all are empty; give at least one word"),
+        (["", ""], {}, "texts must hold some text, but are empty; give at least one word"),
         ([], {}, "texts must hold some text"),
         (["a"], {"length": 0}, "length must be an integer of at least 1, but is 0"),
         (["a"], {"seed": -1}, "seed must be an integer of at least 0, but is -1"),
@@ -140,7 +140,7 @@ def test_no_side_is_empty(share):
     [
         (["a", "b"], 0, "share must be a number between 0 and 1, but is 0"),
         (["a", "b"], 1.0, "share must be a number between 0 and 1, but is 1.0"),
-        (["a", "a"], 0.5, "takes two different ones, but there are 1; give more, or cut a long"),
+        (["a", "a"], 0.5, "two different texts or more, but there are 1; give more, or cut"),
     ],
 )
 def test_a_split_that_cannot_be_is_refused(texts, share, message):

@@ -214,6 +214,6 @@ def test_bad_seed(seed):
 
 @pytest.mark.parametrize("split", ["dev", "", None])
 def test_bad_split(split):
-    message = f'split must be "train", "valid" or "test", but is {split!r}'
+    message = f"split must be one of 'train', 'valid', 'test', but is {split!r}"
     with pytest.raises(ValueError, match=message):
         synthetic_pairs(1, split=split)

@@ -6,7 +6,7 @@ from keras_transformer.data.token_rows import TokenPairs, TokenRows, tokenize_ro
 TEXTS = ["a dog", "", "the", "two cats sleep", "a"]
 
 
-def rows_of(*rows):
+def take(*rows):
     offsets = np.cumsum([0, *map(len, rows)])
     return TokenRows(np.concatenate([*rows, []]).astype("int32"), offsets)
 
@@ -21,16 +21,16 @@ def test_token_rows_are_read_across_chunks(tokenizer, monkeypatch):
 
 
 def test_rows_are_taken_in_any_order():
-    rows = rows_of([4, 5], [], [6], [7, 8, 9], [4])
+    rows = take([4, 5], [], [6], [7, 8, 9], [4])
     assert rows.padded([3, 0, 1, 4], 3).tolist() == [[7, 8, 9], [4, 5, 0], [0, 0, 0], [4, 0, 0]]
 
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_token_rows_of_nothing_are_padding(count):
-    rows = rows_of(*[[]] * 2)
+    rows = take(*[[]] * 2)
     assert rows.padded(list(range(count)), 2).tolist() == [[0, 0]] * count
 
 
 def test_a_pair_is_as_long_as_its_longer_side_and_the_end():
-    pairs = TokenPairs(rows_of([4, 5], [], [6]), rows_of([7], [8], [4, 4, 4]))
+    pairs = TokenPairs(take([4, 5], [], [6]), take([7], [8], [4, 4, 4]))
     assert pairs.lengths.tolist() == [3, 2, 4]

@@ -199,13 +199,15 @@ def test_what_is_no_list_of_strings_is_refused():
 
 @pytest.mark.parametrize("texts", [[], ["", "  ", "\n"]])
 def test_no_text_is_refused(texts):
-    with pytest.raises(ValueError, match="could be learnt: there is no text.*must be some text"):
+    with pytest.raises(
+        ValueError, match="could not be learnt: there is no text.*must be some text"
+    ):
         Tokenizer.train_on_texts(texts, vocab_size=300)
 
 
 @pytest.mark.parametrize("garbage", [b"garbage", b"\x00" * 50, b"\xff" * 50])
 def test_bytes_that_are_no_model_are_refused(garbage):
-    with pytest.raises(ValueError, match="The tokenizer is no SentencePiece model"):
+    with pytest.raises(ValueError, match="The tokenizer is not a SentencePiece model"):
         Tokenizer(garbage)
 
 

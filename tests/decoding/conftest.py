@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer import beam_search
+from keras_transformer import Beam, Greedy, beam_search, greedy_search
+from keras_transformer.decoding.strategies import RowOptions, SearchModel
 
 END, START = 2, 1
 
@@ -50,14 +51,30 @@ class PrefixModels:
     def search(self, rows=None, *, beam_size=4, step_fn=None, **kwargs):
         rows = np.arange(len(self)) if rows is None else rows
         start_ids, cache = self.start(rows, beam_size)
-        return beam_search(
-            step_fn or self.step,
-            start_ids,
-            cache,
-            end_id=END,
-            beam_size=beam_size,
-            **{"max_length": self.max_length, **kwargs},
-        )
+        kwargs = {"max_length": self.max_length, "size": beam_size, **kwargs}
+        return find(Beam, step_fn or self.step, start_ids, cache, **kwargs)
+
+    def greedy_search(self, rows=None, *, kind=Greedy, step_fn=None, **kwargs):
+        rows = np.arange(len(self)) if rows is None else rows
+        kwargs = {"max_length": self.max_length, **kwargs}
+        return find(kind, step_fn or self.step, *self.start(rows, 1), **kwargs)
+
+
+def find(kind, step, start_ids, cache, *, end_id=END, max_length, search=None, **options):
+    """A search by a strategy of class `kind`; `options` are fields of whatever has such a field."""
+    search = search or (beam_search if kind is Beam else greedy_search)
+    rows = {name: options.pop(name) for name in RowOptions._fields if np.ndim(options.get(name, 0))}
+    rows |= {name: options.pop(name) for name in ("max_lengths", "prefix_ids") if name in options}
+    model = {name: options.pop(name) for name in SearchModel._fields if name in options}
+    return search(
+        SearchModel(step, **model),
+        start_ids,
+        cache,
+        kind(**options),
+        rows=RowOptions(**rows),
+        end_id=end_id,
+        max_length=max_length,
+    )
 
 
 def penalty(length, alpha):

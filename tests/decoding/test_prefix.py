@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_transformer import greedy_search
-from keras_transformer.decoding.sampling import sampler
+from keras_transformer import Sample
 from tests.decoding.conftest import (
     END,
     PrefixModels,
@@ -59,22 +58,16 @@ def test_every_hypothesis_of_a_narrow_beam_begins_so_with_the_whole_ones_score(b
             assert score == pytest.approx(log_prob / penalty(len(ids), 0.6), rel=1e-5)
 
 
-def greedy(models, **kwargs):
-    start_ids, cache = models.start(range(len(models)), 1)
-    kwargs = {"end_id": END, "max_length": models.max_length, **kwargs}
-    return greedy_search(models.step, start_ids, cache, **kwargs)
-
-
 def test_greedy_search_goes_on_where_a_prefix_ends():
     models = PrefixModels(len(PREFIXES), seed=1)
     kwargs = {"prefix_ids": padded(PREFIXES), "suppress_ids": (4,)}
-    assert_same(greedy(models, **kwargs), models.search(beam_size=1, **kwargs))
+    assert_same(models.greedy_search(**kwargs), models.search(beam_size=1, **kwargs))
 
 
 def test_a_sample_begins_with_its_prefix_and_has_the_whole_ones_score():
     models, ends = PrefixModels(len(PREFIXES), end_logit=-1.0), set()
     for seed in range(5):
-        result = greedy(models, prefix_ids=padded(PREFIXES), choose=sampler(seed=seed))
+        result = models.greedy_search(prefix_ids=padded(PREFIXES), kind=Sample, seed=seed)
         for model, prefix in enumerate(PREFIXES):
             ((ids, _, log_prob),) = hypotheses_of(result, model)
             assert ids[: len(prefix)] == prefix

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.decoding.search_result import IMPOSSIBLE
+from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.decoding.top_k import (
     GROUPING,
     allowed_top_k,

@@ -19,5 +19,5 @@ def test_a_certain_model_does_not_hesitate():
 
 @pytest.mark.parametrize("sizes", [(0, 4), (4, 0)])
 def test_no_text_has_no_perplexity(sizes):
-    with pytest.raises(ValueError, match="perplexity is that of a text, but there is none"):
+    with pytest.raises(ValueError, match="num_tokens and num_bytes must be at least 1"):
         text_perplexity(0.0, *sizes)

@@ -36,7 +36,7 @@ def test_tokens_that_are_wanted_cause_no_warning(caplog):
 @pytest.mark.parametrize(
     ("translations", "references", "message"),
     [
-        (["a"], ["a", "b"], "1 translations but 2 references"),
+        (["a"], ["a", "b"], "aligned, but there are 1 translations and 2 references"),
         ([], [], "nothing to score"),
         (["a", 3], ["a", "b"], r"translations\[1\] must be a string, but is 3"),
         (["a"], [b"a"], r"references\[0\] must be a string, but is b'a'"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from keras_transformer import presets
-from keras_transformer.export.run_directory import save_run
+from keras_transformer.inference.run_directory import save_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

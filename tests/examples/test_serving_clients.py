@@ -373,7 +373,7 @@ def test_grpc_with_an_exported_translator(
     model = Transformer(
         num_layers=1, d_model=8, num_heads=2, d_ff=8, source_vocab_size=tokenizer.vocab_size
     )
-    translator = Translator(model, tokenizer, search="greedy", max_length=12)
+    translator = Translator(model, tokenizer, "greedy", max_length=12)
     texts = ["a dog runs", "", "zwei große Katzen"]
     expected = translator.translate(texts)
     with grpc_server({MODEL: translator.export(tmp_path / MODEL, signatures=())}) as server:

@@ -3,6 +3,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import DecoderLayer, EncoderLayer
+from keras_transformer.layers.attention_memory import InPlaceKVCache, KVCache, ScoreRecorder
 
 MASK = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)  # (B, T)
 SOURCE_MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)  # (B, S)
@@ -60,8 +61,9 @@ def test_without_cross_attention_it_is_an_encoder_layer_that_sees_no_later_posit
     for weight in encoder_layer.weights:
         weight.assign(weights.pop(weight.path.split("/", 1)[1]))
     assert not weights
-    output, scores = decoder_layer(x, padding_mask=MASK, return_attention_scores=True)
-    assert set(scores) == {"self"}
+    recorder = ScoreRecorder()
+    output = decoder_layer(x, padding_mask=MASK, scores=recorder)
+    assert len(recorder.self_attention) == 1 and not recorder.cross_attention
     for t in range(4):
         alone = as_array(encoder_layer(x[:, : t + 1], padding_mask=MASK[:, : t + 1]))
         np.testing.assert_allclose(as_array(output)[:, t], alone[:, t], rtol=1e-5, atol=1e-5)
@@ -101,30 +103,32 @@ def test_attention_mask_replaces_the_causal_one(decoder_layer, inputs):
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("chunks", [[1, 1, 1, 1], [3, 1]])
-def test_cached_chunks_equal_one_full_pass(decoder_layer, inputs, norm_first, chunks):
+@pytest.mark.parametrize("kind", [KVCache, InPlaceKVCache])
+@pytest.mark.parametrize("chunks", [[1, 1, 1, 1], [2, 2]])
+def test_cached_chunks_equal_one_full_pass(decoder_layer, inputs, norm_first, kind, chunks):
     layer, (x, encoder_output) = decoder_layer(norm_first=norm_first), inputs
-    expected = as_array(layer(x, encoder_output, source_padding_mask=SOURCE_MASK))
-    cache, outputs, position = layer.init_cache(encoder_output, batch_size=2, length=6), [], 0
+    masks, outputs = {"source_padding_mask": SOURCE_MASK}, []
+    expected = as_array(layer(x, encoder_output, **masks))
+    cache = kind(ops.zeros((2, 2, 6, 4)), ops.zeros((2, 2, 6, 4)))
+    memory = layer.cross_attention.project_memory(encoder_output)
     for chunk in np.split(x, np.cumsum(chunks)[:-1], axis=1):
-        output, cache = layer(
-            chunk, source_padding_mask=SOURCE_MASK, cache=cache, position=position
-        )
-        position += chunk.shape[1]
-        outputs.append(as_array(output))
+        outputs.append(as_array(layer(chunk, memory, **masks, cache=cache)))
+        cache.index += chunk.shape[1]
     np.testing.assert_allclose(np.concatenate(outputs, 1), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_scores_are_those_of_both_masked_attentions(decoder_layer, inputs):
     layer, (x, encoder_output) = decoder_layer(), inputs
     masks = {"padding_mask": MASK, "source_padding_mask": SOURCE_MASK}
-    output, scores = layer(x, encoder_output, **masks, return_attention_scores=True)
+    recorder = ScoreRecorder()
+    output = layer(x, encoder_output, **masks, scores=recorder)
     np.testing.assert_array_equal(as_array(output), as_array(layer(x, encoder_output, **masks)))
     causal = np.tril(np.ones((4, 4), bool)) & MASK[:, None]
-    for name, mask in (("self", causal), ("cross", SOURCE_MASK[:, None])):
-        weights = as_array(scores[name])
-        assert weights.shape == (2, 2, 4, mask.shape[-1])
-        assert np.array_equal(weights > 0, np.broadcast_to(mask[:, None], weights.shape))
+    recorded = recorder.self_attention, recorder.cross_attention
+    for (scores,), mask in zip(recorded, (causal, SOURCE_MASK[:, None]), strict=True):
+        scores = as_array(scores)
+        assert scores.shape == (2, 2, 4, mask.shape[-1])
+        assert np.array_equal(scores > 0, np.broadcast_to(mask[:, None], scores.shape))
 
 
 ATTENTIONS = ["self_attention.output_projection", "cross_attention.output_projection"]
@@ -135,21 +139,23 @@ DROPPED_PROJECTIONS = {
 }
 
 
+@pytest.mark.parametrize("layer_class", [EncoderLayer, DecoderLayer])
 @pytest.mark.parametrize("argument", DROPPED_PROJECTIONS)
-def test_each_dropout_silences_its_branches_in_training_only(random, argument):
+def test_each_dropout_silences_its_branches_in_training_only(random, layer_class, argument):
     """A rate near 1 does what zero projections do; biases are zero at the start."""
+    inputs = (random(4, 3, 8), random(4, 2, 8))[: 1 + (layer_class is DecoderLayer)]
     layers = {}
     for name, rate in (("dropped", 0.999), ("silent", 0.0), ("plain", 0.0)):
         rates = {**dict.fromkeys(DROPPED_PROJECTIONS, 0.0), argument: rate}
-        layer = DecoderLayer(d_model=8, num_heads=2, d_ff=16, norm_first=True, **rates)
-        layer.build((None, None, 8), (None, None, 8))
+        layer = layer_class(d_model=8, num_heads=2, d_ff=16, norm_first=True, **rates)
+        layer.build(*(x.shape for x in inputs))
         layer.set_weights(layers["dropped"].get_weights() if layers else layer.get_weights())
         layers[name] = layer
     for path in DROPPED_PROJECTIONS[argument]:
         branch, projection = path.split(".")
-        kernel = getattr(getattr(layers["silent"], branch), projection).kernel
-        kernel.assign(np.zeros(kernel.shape))
-    inputs = random(4, 3, 8), random(4, 2, 8)
+        if hasattr(layers["silent"], branch):
+            kernel = getattr(getattr(layers["silent"], branch), projection).kernel
+            kernel.assign(np.zeros(kernel.shape))
     inference = as_array(layers["dropped"](*inputs, training=False))
     np.testing.assert_array_equal(inference, as_array(layers["plain"](*inputs, training=True)))
     np.testing.assert_array_equal(inference, as_array(layers["dropped"](*inputs)))
@@ -159,6 +165,7 @@ def test_each_dropout_silences_its_branches_in_training_only(random, argument):
     assert not np.any(np.all(np.isclose(inference, silent, atol=1e-5), axis=-1))
 
 
+@pytest.mark.parametrize("layer_class", [EncoderLayer, DecoderLayer])
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -172,9 +179,9 @@ def test_each_dropout_silences_its_branches_in_training_only(random, argument):
         ),
     ],
 )
-def test_wrong_arguments_are_named(arguments, message):
+def test_wrong_arguments_are_named(layer_class, arguments, message):
     with pytest.raises(ValueError, match=message):
-        DecoderLayer(**{"d_model": 8, "num_heads": 2, "d_ff": 16, **arguments})
+        layer_class(**{"d_model": 8, "num_heads": 2, "d_ff": 16, **arguments})
 
 
 def test_padding_stays_hidden_under_an_attention_mask(decoder_layer, inputs):

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.layers.dropout import Dropout, random_bytes
+from keras_transformer.layers.dropout import Dropout
 
 
 def dropped(rate, size=400_000, calls=1, dtype="float32"):
@@ -40,18 +40,6 @@ def test_neighbours_are_dropped_independently():
     kept = (y != 0).astype("float64")
     for distance in (1, 2, 3, 4, 8):
         assert abs(np.corrcoef(kept[:-distance], kept[distance:])[0, 1]) < 0.01
-
-
-@pytest.mark.parametrize("shape", [(3,), (2, 3), (5, 7, 3), (1, 1)])
-def test_bytes_fill_any_shape_evenly(shape):
-    bytes_ = keras.ops.convert_to_numpy(random_bytes(shape, keras.random.SeedGenerator(1)))
-    assert bytes_.shape == shape and bytes_.dtype == "uint8"
-
-
-def test_all_256_bytes_are_equally_likely():
-    bytes_ = random_bytes((256_000,), keras.random.SeedGenerator(1))
-    counts = np.bincount(keras.ops.convert_to_numpy(bytes_), minlength=256)
-    assert abs(counts - 1000).max() < 6 * 1000**0.5
 
 
 @pytest.mark.parametrize("training", [False, None])

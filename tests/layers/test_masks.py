@@ -32,12 +32,12 @@ def test_causal_mask_is_the_lower_triangle(length):
     np.testing.assert_array_equal(mask, np.tril(np.ones((1, length, length), bool)))
 
 
-@pytest.mark.parametrize("position", [0, 2, 4])
+@pytest.mark.parametrize("first", [0, 2, 4])
 @pytest.mark.parametrize("as_tensor", [False, True])
-def test_causal_mask_at_a_position_is_the_rows_of_the_whole_one(position, as_tensor):
-    start = ops.convert_to_tensor(position) if as_tensor else position
-    part = as_array(causal_mask(2, 6, position=start))
-    np.testing.assert_array_equal(part, as_array(causal_mask(6))[:, position : position + 2])
+def test_causal_mask_of_later_queries_is_the_rows_of_the_whole_one(first, as_tensor):
+    start = ops.convert_to_tensor(first) if as_tensor else first
+    part = as_array(causal_mask(2, 6, first=start))
+    np.testing.assert_array_equal(part, as_array(causal_mask(6))[:, first : first + 2])
 
 
 def test_segments_do_not_see_each_other():

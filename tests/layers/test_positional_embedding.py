@@ -72,31 +72,31 @@ def test_scaled_embeddings_start_as_large_as_the_sinusoids():
 
 
 @pytest.mark.parametrize("as_tensor", [False, True])
-def test_position_places_the_first_token(as_tensor):
+def test_position_ids_place_the_tokens(as_tensor):
     layer = PositionalEmbedding(vocab_size=11, d_model=5, max_length=8)
     ids = np.array([[3, 1, 4, 1, 5, 9, 2, 6]])
     whole = as_array(layer(ids))
     for start in (0, 3, 7):
-        position = ops.convert_to_tensor(start) if as_tensor else start
-        np.testing.assert_array_equal(
-            as_array(layer(ids[:, start:], position=position)), whole[:, start:]
-        )
+        places = np.arange(start, 8)
+        places = ops.convert_to_tensor(places) if as_tensor else places
+        found = as_array(layer(ids[:, start:], position_ids=places))
+        np.testing.assert_array_equal(found, whole[:, start:])
 
 
 @pytest.mark.parametrize("max_length", [8, 3])
 def test_each_token_may_have_a_position_of_its_own(max_length):
     layer = PositionalEmbedding(vocab_size=11, d_model=5, max_length=max_length)
-    ids, positions = np.array([[3, 1, 4, 1]]), np.array([[0, 2, 0, 1]])
-    output = as_array(layer(ids, positions=positions))
-    for t, position in enumerate(positions[0]):
-        alone = as_array(layer(ids[:, t : t + 1], position=int(position)))
+    ids, places = np.array([[3, 1, 4, 1]]), np.array([[0, 2, 0, 1]])
+    output = as_array(layer(ids, position_ids=places))
+    for t, place in enumerate(places[0]):
+        alone = as_array(layer(ids[:, t : t + 1], position_ids=np.array([place])))
         np.testing.assert_array_equal(output[:, t], alone[:, 0])
 
 
 def test_without_sinusoids_only_the_embedding_is_left():
     layer = PositionalEmbedding(vocab_size=11, d_model=6, sinusoids=False)
     ids = np.array([[3, 1, 10, 3]])
-    output = as_array(layer(ids, position=4))
+    output = as_array(layer(ids, position_ids=np.arange(4, 8)))
     expected = math.sqrt(6) * as_array(layer.embeddings)[ids]
     np.testing.assert_allclose(output, expected, rtol=1e-6)
 
@@ -105,15 +105,13 @@ def test_sequences_longer_than_max_length_go_on_with_the_formula():
     layer = embedding_without_tokens(d_model=5, max_length=4)
     expected = encoding_by_the_formula(12, 5)
     np.testing.assert_allclose(as_array(layer(np.ones((1, 12), int)))[0], expected, atol=1e-6)
-    late = layer(np.ones((1, 2), int), position=9)
-    np.testing.assert_allclose(as_array(late)[0], expected[9:11], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_rounds_positions_only_once(dtype):
     layer = embedding_without_tokens(d_model=16, dtype=dtype)
     for start in (0, 1990):  # beyond 256 bfloat16 has no room for every integer
-        output = layer(np.ones((1, 50), int), position=start)
+        output = layer(np.ones((1, 50), int), position_ids=np.arange(start, start + 50))
         assert keras.backend.standardize_dtype(output.dtype) == dtype.removeprefix("mixed_")
         table = encoding_by_the_formula(2040, 16)[start : start + 50].astype("float32")
         np.testing.assert_array_equal(as_array(output)[0], as_array(ops.cast(table, output.dtype)))
@@ -138,19 +136,6 @@ def test_integer_ids_of_any_width_are_accepted(dtype):
     np.testing.assert_array_equal(
         as_array(layer(np.array(ids, dtype))), as_array(layer(np.array(ids, "int16")))
     )
-
-
-@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)])
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_logits_are_products_with_the_embedding_of_every_token(random, shape, dtype):
-    layer = PositionalEmbedding(vocab_size=7, d_model=4, dtype=dtype)
-    layer.build()
-    hidden = random(*shape)
-    logits = layer.logits(hidden)
-    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
-    tolerance = 1e-6 if dtype == "float32" else 0.02
-    expected = hidden @ as_array(layer.embeddings).T
-    np.testing.assert_allclose(as_array(logits), expected, rtol=0, atol=tolerance)
 
 
 def test_dropout_applies_to_the_sum_in_training_only():

@@ -31,14 +31,14 @@ def sublayer(x):
 
 def test_post_norm_is_layer_norm_of_x_plus_sublayer_of_x(residual, random):
     layer, x = residual(), random(2, 3, 4)
-    output = layer(x, sublayer(layer.prepare(x)))
+    output = layer(x, sublayer=sublayer)
     expected = layer_norm(x + sublayer(x), layer.norm)
     np.testing.assert_allclose(as_array(output), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_pre_norm_is_x_plus_sublayer_of_layer_norm_of_x(residual, random):
     layer, x = residual(norm_first=True), random(2, 3, 4)
-    output = layer(x, sublayer(layer.prepare(x)))
+    output = layer(x, sublayer=sublayer)
     expected = x + sublayer(layer_norm(x, layer.norm))
     np.testing.assert_allclose(as_array(output), expected, rtol=1e-6, atol=1e-5)
 
@@ -48,8 +48,11 @@ def test_dropout_applies_to_the_sublayer_alone_in_training_only(residual, random
     layer, x, y = residual(dropout=0.999, norm_first=norm_first), random(2, 9, 4), random(2, 9, 4)
     without_y = x if norm_first else layer_norm(x, layer.norm)
     with_y = x + y if norm_first else layer_norm(x + y, layer.norm)
-    np.testing.assert_allclose(as_array(layer(x, y)), with_y, rtol=0, atol=1e-5)
-    dropped = np.isclose(as_array(layer(x, y, training=True)), without_y, atol=1e-5)
+    output, training = (
+        as_array(layer(x, sublayer=lambda _: y, training=flag)) for flag in (False, True)
+    )
+    np.testing.assert_allclose(output, with_y, rtol=0, atol=1e-5)
+    dropped = np.isclose(training, without_y, atol=1e-5)
     assert np.mean(np.all(dropped, axis=-1)) > 0.8
 
 

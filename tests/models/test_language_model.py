@@ -1,23 +1,17 @@
 """The decoder-only model: against NumPy, by causality, and by prompts read in two ways."""
 
-import math
-
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import LanguageModel, MaskedCrossentropy, beam_search
+from keras_transformer import Beam, LanguageModel, MaskedCrossentropy, beam_search
+from keras_transformer.export.saved_model import serving_copy
 from keras_transformer.models.language_model import split_prompts
-from keras_transformer.models.search_cache import owned
 
 V, END = 23, 3
 SMALL = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 24, "vocab_size": V}
-CLASSIC = {"norm_first": False}
 MODERN = {"positions": "rotary", "norm": "rms_norm", "activation": "swiglu"}
-VARIANTS = pytest.mark.parametrize(
-    "variant", [CLASSIC, {}, MODERN], ids=["classic", "pre-norm", "modern"]
-)
 # Keras 3.15 turns its variables into arrays in a way of which NumPy 2.4 warns.
 saves_variables = pytest.mark.filterwarnings(
     "ignore:__array__ implementation doesn't accept a copy"
@@ -46,77 +40,14 @@ def random_ids(batch_size, length, lengths=None, seed=1):
     return ids
 
 
-def logits_in_numpy(model, ids):
-    """The forward pass of one text, in float64, from the weights and the configuration alone."""
-    config = model.get_config()
-    modern, d_model = config["positions"] == "rotary", config["d_model"]
-    weights = {
-        weight.path.removeprefix(f"{model.name}/"): value.astype("float64")
-        for weight, value in zip(model.weights, model.get_weights(), strict=True)
-    }
-
-    def norm(x, name):
-        if config["norm"] == "rms_norm":
-            return x / np.sqrt(np.mean(x**2, -1, keepdims=True) + 1e-6) * weights[f"{name}/scale"]
-        centred = x - x.mean(-1, keepdims=True)
-        deviation = np.sqrt(np.mean(centred**2, -1, keepdims=True) + 1e-6)
-        return centred / deviation * weights[f"{name}/gamma"] + weights[f"{name}/beta"]
-
-    def dense(x, name):
-        return x @ weights[f"{name}/kernel"] + weights.get(f"{name}/bias", 0)
-
-    def angles(width):
-        return np.arange(len(ids))[:, None] / 10000 ** (np.arange(0, width, 2) / width)
-
-    def turn(x):
-        numbers = (x[:, 0::2] + 1j * x[:, 1::2]) * np.exp(1j * angles(x.shape[1]))
-        return np.stack([numbers.real, numbers.imag], -1).reshape(x.shape)
-
-    def attention(x, name):
-        heads = []
-        for columns in np.split(np.arange(d_model), config["num_heads"]):
-            query, key, value = (part[:, columns] for part in np.split(dense(x, name), 3, axis=-1))
-            if modern:
-                query, key = turn(query), turn(key)
-            scores = np.tril(np.exp(query @ key.T / math.sqrt(len(columns))))
-            heads.append(scores / scores.sum(-1, keepdims=True) @ value)
-        return dense(np.concatenate(heads, -1), f"{name}/output_projection")
-
-    def feed_forward(x, name):
-        inner = dense(x, f"{name}/inner")
-        if modern:
-            gate, inner = np.split(inner, 2, axis=-1)
-            inner = gate / (1 + np.exp(-gate)) * inner
-        else:
-            inner = np.maximum(0, inner)
-        return dense(inner, f"{name}/outer")
-
-    table = weights["embedding/embeddings"]
-    x = table[ids] * math.sqrt(d_model)
-    if not modern:
-        sines = np.stack([np.sin(angles(d_model)), np.cos(angles(d_model))], -1)
-        x = x + sines.reshape(x.shape)
-    for i in range(config["num_layers"]):
-        for name, sublayer in (("self_attention", attention), ("feed_forward", feed_forward)):
-            layer = f"decoder/layer_{i}/{name}"
-            if config["norm_first"]:
-                x = x + sublayer(norm(x, f"{layer}_residual/norm"), layer)
-            else:
-                x = norm(x + sublayer(x, layer), f"{layer}_residual/norm")
-    x = norm(x, "decoder/final_norm") if config["norm_first"] else x
-    return x @ table.T
-
-
-@VARIANTS
-def test_logits_equal_numpy(language_model, variant):
+def test_logits_equal_numpy(language_model, reference, variant):
     model, ids = language_model(**variant), random_ids(2, 7)
-    logits = as_array(model(ids))
+    logits, formula = as_array(model(ids)), reference.of(model)
     assert logits.shape == (2, 7, V)
     for row in range(2):
-        np.testing.assert_allclose(logits[row], logits_in_numpy(model, ids[row]), atol=1e-5)
+        np.testing.assert_allclose(logits[row], formula.language_model(ids[row]), atol=1e-5)
 
 
-@VARIANTS
 def test_a_token_changes_nothing_before_it(language_model, variant):
     model, ids = language_model(**variant), random_ids(2, 6)
     before = as_array(model(ids, training=False))
@@ -139,7 +70,6 @@ def test_padding_and_other_rows_change_no_real_position(language_model):
         np.testing.assert_allclose(padded[row, :length], alone, rtol=0, atol=1e-5)
 
 
-@VARIANTS
 def test_texts_that_share_a_row_are_read_as_if_alone(language_model, variant):
     """Each from its end token on; the first is the rest of one that began in an earlier row."""
     model = language_model(**variant, max_length=4)
@@ -174,9 +104,9 @@ def last_logits(model, texts):
     return as_array(model(ids))[np.arange(len(texts)), [len(text) - 1 for text in texts]]
 
 
-@pytest.mark.parametrize("variant, beam_size", [(CLASSIC, 3), (MODERN, 3), (MODERN, 1)])
+@pytest.mark.parametrize("beam_size, in_place", [(1, False), (3, False), (3, True)])
 def test_steps_after_a_prompt_equal_full_passes_of_each_hypothesis(
-    language_model, variant, beam_size
+    language_model, variant, beam_size, in_place
 ):
     """Reordered at random, and resized on the way to two of the four texts.
 
@@ -186,7 +116,7 @@ def test_steps_after_a_prompt_equal_full_passes_of_each_hypothesis(
     prompts = random_ids(4, 5, LENGTHS)
     prompts[3, 1] = END
     context_ids, start_ids = split_prompts(prompts)
-    cache = owned(model.init_cache(context_ids, max_length=2, beam_size=beam_size))
+    cache = model.init_cache(context_ids, max_length=2, beam_size=beam_size)
     texts = [[[END, *row[:n]]] * beam_size for row, n in zip(prompts, LENGTHS, strict=True)]
     tokens = np.repeat(as_array(start_ids), beam_size)
     for position in range(4):
@@ -194,8 +124,8 @@ def test_steps_after_a_prompt_equal_full_passes_of_each_hypothesis(
             chosen = np.array([3, 1], "int32")
             texts = [texts[i] for i in chosen]
             tokens = tokens.reshape(4, beam_size)[chosen].reshape(-1)
-            cache = model.resize_cache(cache, chosen, 4)
-        logits, cache = model.decode_step(tokens, cache, position)
+            cache = model.compact_cache(cache, chosen, 4)
+        logits, cache = model.decode_step(tokens, cache, position, in_place=in_place)
         expected = last_logits(model, [hypothesis for text in texts for hypothesis in text])
         np.testing.assert_allclose(as_array(logits), expected, rtol=0, atol=2e-5)
         tokens = rng.integers(4, V, len(expected)).astype("int32")
@@ -208,7 +138,7 @@ def test_steps_after_a_prompt_equal_full_passes_of_each_hypothesis(
         ]
 
 
-@pytest.mark.parametrize("variant", [CLASSIC, MODERN])
+@pytest.mark.parametrize("variant", ["paper", "rotary"], indirect=True)
 def test_a_prompt_read_at_once_equals_one_read_token_by_token(language_model, variant):
     model, prompt = language_model(**variant), random_ids(2, 4)
     context_ids, start_ids = split_prompts(prompt)
@@ -233,14 +163,12 @@ def test_a_wide_beam_finds_the_most_probable_continuation(language_model):
     model, prompt = language_model(vocab_size=8, **MODERN), np.array([[5, 7, 4]], "int32")
     context_ids, start_ids = split_prompts(prompt)
     result = beam_search(
-        model.decode_step,
+        model,
         start_ids,
         model.init_cache(context_ids, max_length=2, beam_size=64),
+        Beam(size=64, length_penalty=0.0),
         end_id=END,
         max_length=2,
-        beam_size=64,
-        length_penalty=0.0,
-        reorder_cache=model.reorder_cache,
     )
     scores = {}
     first = log_softmax(as_array(model(np.array([[END, 5, 7, 4]])))[0, -1])
@@ -271,7 +199,7 @@ def test_own_step_and_that_of_keras_train_the_same_weights(compiled):
     stock.set_weights(own.get_weights())
     own.compile(keras.optimizers.SGD(0.5), MaskedCrossentropy(), run_eagerly=True, **compiled)
     stock.compile(keras.optimizers.SGD(0.5), PlainCrossentropy(), run_eagerly=True)
-    assert own.trackers is not None and stock.trackers is None
+    assert own.step_metrics is not None and stock.step_metrics is None
     own.train_on_batch(ids, labels)
     stock.train_on_batch(ids, labels)
     for a, b in zip(own.get_weights(), stock.get_weights(), strict=True):
@@ -290,18 +218,28 @@ def test_one_training_step_moves_every_weight():
 # Precision, shapes, saving and errors.
 
 
-def test_mixed_bfloat16_keeps_weights_and_logits_in_float32():
-    exact = LanguageModel(**SMALL, **MODERN)
-    mixed = LanguageModel(**SMALL, **MODERN, dtype="mixed_bfloat16")
-    mixed.set_weights(exact.get_weights())
-    ids = random_ids(2, 5, [5, 3])
-    logits = mixed(ids)
-    context_ids, start_ids = split_prompts(ids)
-    step_logits, _ = mixed.decode_step(start_ids, mixed.init_cache(context_ids, max_length=2), 0)
-    assert keras.backend.standardize_dtype(mixed.hidden(ids).dtype) == "bfloat16"
-    for tensor in (logits, step_logits, *mixed.weights):
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16", "bfloat16", "serving"])
+@pytest.mark.parametrize("variant", ["paper", "modern"], indirect=True)
+def test_every_policy_runs_in_training_inference_and_search(dtype, variant):
+    options, ids = {**SMALL, **variant}, random_ids(2, 5, [5, 3])
+    exact = LanguageModel(**options)
+    if dtype == "serving":
+        model = serving_copy(exact, "bfloat16", max_length=50)
+    else:
+        model = LanguageModel(**options, dtype=dtype)
+        model.set_weights(exact.get_weights())
+    logits, (context_ids, start_ids) = model(ids), split_prompts(ids)
+    cache = model.init_cache(context_ids, max_length=2)
+    step_logits, cache = model.decode_step(start_ids, cache, 0)
+    step_logits, _ = model.decode_step(start_ids, cache, 1, in_place=True)
+    hidden_states = model.hidden_states(ids)
+    assert keras.backend.standardize_dtype(hidden_states.dtype) == model.compute_dtype
+    for tensor in (logits, step_logits):
         assert keras.backend.standardize_dtype(tensor.dtype) == "float32"
     np.testing.assert_allclose(as_array(logits), as_array(exact(ids)), rtol=0.05, atol=0.1)
+    model.compile(keras.optimizers.SGD(0.01), MaskedCrossentropy(), run_eagerly=True)
+    assert np.isfinite(model.train_on_batch(ids, random_ids(2, 5, seed=3)))
+    assert np.isfinite(as_array(model(ids))).all()
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (2, 1), (1, 4)])

@@ -7,11 +7,10 @@ from keras import ops
 
 from keras_transformer import LanguageModel, Transformer
 from keras_transformer.models.search_cache import (
-    extend_visible,
+    expand_to_beams,
     kept_keys,
-    owned,
     reorder,
-    widened,
+    with_new_key,
 )
 
 K, B = 3, 4
@@ -29,7 +28,7 @@ def test_each_beam_sees_its_own_key_and_what_it_took_over():
     visible = ops.zeros((B, K, 7 * K), "bool")
     owners = [[[] for _ in range(K)] for _ in range(B)]
     for step in range(7):
-        visible = extend_visible(visible, step * K)
+        visible = with_new_key({"visible": visible, "used": step * K})["visible"]
         owners = [[keys + [step * K + k] for k, keys in enumerate(row)] for row in owners]
         parents = rng.integers(0, K, (B, K))
         rows = (parents + np.arange(B)[:, None] * K).reshape(-1).astype("int32")
@@ -57,21 +56,21 @@ def test_steps_after_leaving_out_keys_and_sentences_give_the_same_logits(in_plac
     source_ids = rng.integers(4, 20, (B, 6))
     full = model.init_cache(source_ids, max_length=9, beam_size=K)
     short = model.init_cache(source_ids, max_length=0, beam_size=K)
-    short = owned(short) if in_place else short
-    short = model.resize_cache(short, np.arange(B, dtype="int32"), 4)
+    short = model.compact_cache(short, np.arange(B, dtype="int32"), 4)
     chosen = np.arange(B)
     for position in range(9):
         if position == 4:
             chosen = np.array([3, 1])
-            short = model.resize_cache(short, chosen.astype("int32"), 9)
+            short = model.compact_cache(short, chosen.astype("int32"), 9)
             assert short["visible"].shape[2] < 9 * K
             assert len(short["source_padding_mask"]) == 2
         tokens = rng.integers(4, 20, (B, K))
         parents = np.minimum(rng.integers(0, K, (B, K)), rng.integers(0, K, (B, K)))
         expected, full = model.decode_step(tokens.reshape(-1), full, position)
-        before, keys = short, np.array(short["layers"][0]["self"][0])
-        found, short = model.decode_step(tokens[chosen].reshape(-1), short, position)
-        assert in_place != np.array_equal(before["layers"][0]["self"][0], keys)
+        before, keys = short, np.array(short["layers"][0][0])
+        flat_tokens = tokens[chosen].reshape(-1)
+        found, short = model.decode_step(flat_tokens, short, position, in_place=in_place)
+        assert in_place != np.array_equal(before["layers"][0][0], keys)
         expected = np.array(expected).reshape(B, K, -1)[chosen].reshape(len(chosen) * K, -1)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
         full = model.reorder_cache(full, flat(parents))
@@ -84,7 +83,7 @@ def flat(parents):
 
 @pytest.mark.parametrize("kind", ["translation", "language model"])
 def test_hypotheses_that_continue_one_are_those_that_began_apart(kind, model):
-    """One is read alone and then widened, the others stand side by side from the start."""
+    """One is read alone and then expanded; the others stand side by side from the start."""
     rng, given = np.random.default_rng(3), np.random.default_rng(4).integers(4, 20, (B, 5))
     options = {"track_coverage": True} if kind == "translation" else {}
     if kind == "language model":
@@ -96,7 +95,7 @@ def test_hypotheses_that_continue_one_are_those_that_began_apart(kind, model):
     one = model.init_cache(given, max_length=1, beam_size=1, **options)
     found, one = model.decode_step(start, one, 0)
     np.testing.assert_allclose(found, np.array(expected)[::K], rtol=0, atol=1e-5)
-    wide = model.resize_cache(owned(widened(one, K)), np.arange(B, dtype="int32"), 4)
+    wide = model.compact_cache(expand_to_beams(one, K), np.arange(B, dtype="int32"), 4)
     for position in range(1, 4):
         tokens, rows = rng.integers(4, 20, B * K), flat(rng.integers(0, K, (B, K)))
         expected, apart = model.decode_step(tokens, apart, position)
@@ -114,9 +113,9 @@ def test_a_beam_that_agrees_on_its_past_keeps_one_key_a_token(model):
     cache = model.init_cache(source_ids, max_length=0, beam_size=K)
     for position in range(length):
         if position % 10 == 0:
-            cache = model.resize_cache(cache, np.array([0], "int32"), position + 10)
+            cache = model.compact_cache(cache, np.array([0], "int32"), position + 10)
         _, cache = model.decode_step(np.full(K, 5), cache, position)
         cache = model.reorder_cache(cache, np.zeros(K, "int32"))
-    cache = model.resize_cache(cache, np.array([0], "int32"), length)
-    keys = cache["layers"][0]["self"][0]
+    cache = model.compact_cache(cache, np.array([0], "int32"), length)
+    keys = cache["layers"][0][0]
     assert keys.shape[2] == int(cache["used"]) == -(-length // K) * K

@@ -110,6 +110,8 @@ def test_configuration_and_weights_survive_saving(classifier, ids, tmp_path):
         "feed_forward_dropout": 0.15,
         "activation": "gelu",
         "norm_first": True,
+        "norm": "rms_norm",
+        "use_bias": False,
         "max_length": 50,
         "name": "mine",
     }

@@ -1,9 +1,11 @@
 import json
 import math
+from functools import partial
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from keras_transformer import (
@@ -13,6 +15,7 @@ from keras_transformer import (
     Transformer,
     presets,
 )
+from keras_transformer.export.saved_model import serving_copy
 
 SMALL = {"num_layers": 3, "d_model": 16, "num_heads": 4, "d_ff": 32, "source_vocab_size": 24}
 TYINGS = {"all": 24, "source_target": 24, "target_output": 31, "none": 31}  # target vocabulary
@@ -54,79 +57,6 @@ def pad(tokens, amount):
     return np.pad(tokens, ((0, 0), (0, amount)))
 
 
-def logits_in_numpy(model, source_ids, target_ids):
-    """The paper's forward pass, in float64, of one sentence pair without padding."""
-    weights = {
-        weight.path.removeprefix(f"{model.name}/"): value.astype("float64")
-        for weight, value in zip(model.weights, model.get_weights(), strict=True)
-    }
-
-    def embed(ids, name):
-        table = weights[f"{name}/embeddings"]
-        d_model = table.shape[1]
-        position = [
-            [
-                (math.cos if j % 2 else math.sin)(p / 10000 ** (j // 2 * 2 / d_model))
-                for j in range(d_model)
-            ]
-            for p in range(len(ids))
-        ]
-        return table[ids] * math.sqrt(d_model) + np.array(position)
-
-    def norm(x, name):
-        centred = x - x.mean(-1, keepdims=True)
-        deviation = np.sqrt(np.mean(centred**2, -1, keepdims=True) + 1e-6)
-        return centred / deviation * weights[f"{name}/gamma"] + weights[f"{name}/beta"]
-
-    def dense(x, name):
-        return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
-
-    def attention(x, memory, name, causal=False):
-        query = np.split(dense(x, name), 3, axis=-1)[0]
-        _, key, value = np.split(dense(memory, name), 3, axis=-1)
-        heads = []
-        for columns in np.split(np.arange(x.shape[1]), SMALL["num_heads"]):
-            exponentials = np.exp(query[:, columns] @ key[:, columns].T / math.sqrt(len(columns)))
-            exponentials = np.tril(exponentials) if causal else exponentials
-            heads.append(exponentials / exponentials.sum(-1, keepdims=True) @ value[:, columns])
-        return dense(np.concatenate(heads, -1), f"{name}/output_projection")
-
-    def run(x, stack, norm_first, sublayers):
-        for i in range(SMALL["num_layers"]):
-            for name, sublayer in sublayers.items():
-                layer, residual = (
-                    f"{stack}/layer_{i}/{name}",
-                    f"{stack}/layer_{i}/{name}_residual/norm",
-                )
-                if norm_first:
-                    x = x + sublayer(norm(x, residual), layer)
-                else:
-                    x = norm(x + sublayer(x, layer), residual)
-        return norm(x, f"{stack}/final_norm") if norm_first else x
-
-    def feed_forward(x, name):
-        return dense(np.maximum(0, dense(x, f"{name}/inner")), f"{name}/outer")
-
-    norm_first = model.get_config()["norm_first"]
-    encoder_output = run(
-        embed(source_ids, "source_embedding"),
-        "encoder",
-        norm_first,
-        {"self_attention": lambda x, name: attention(x, x, name), "feed_forward": feed_forward},
-    )
-    x = run(
-        embed(target_ids, "source_embedding"),
-        "decoder",
-        norm_first,
-        {
-            "self_attention": lambda x, name: attention(x, x, name, causal=True),
-            "cross_attention": lambda x, name: attention(x, encoder_output, name),
-            "feed_forward": feed_forward,
-        },
-    )
-    return x @ weights["source_embedding/embeddings"].T
-
-
 def number_of_parameters(num_layers, d_model, d_ff, matrices):
     """By the paper: matrices with biases, and layer norms of two vectors."""
     attention = 4 * (d_model**2 + d_model)
@@ -144,14 +74,77 @@ def test_base_model_has_the_papers_number_of_parameters():
     assert 62e6 < expected < 66e6
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_logits_equal_the_paper_in_numpy(transformer, ids, norm_first):
-    model, source_ids, target_ids = transformer(norm_first=norm_first), ids(2, 6), ids(2, 5)
+@pytest.mark.parametrize("num_decoder_layers", [None, 1])
+def test_logits_equal_the_paper_in_numpy(transformer, reference, ids, variant, num_decoder_layers):
+    model = transformer(**variant, num_decoder_layers=num_decoder_layers)
+    source_ids, target_ids, formula = ids(2, 6), ids(2, 5), reference.of(model)
     logits = as_array(model((source_ids, target_ids)))
     assert logits.shape == (2, 5, 24)
+    assert len(model.decoder.layers) == (num_decoder_layers or 3)
     for row in range(2):
-        expected = logits_in_numpy(model, source_ids[row], target_ids[row])
+        expected = formula.transformer(source_ids[row], target_ids[row])
         np.testing.assert_allclose(logits[row], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_biases_are_there_if_asked_for_and_in_no_gate(variant):
+    model = Transformer(**SMALL, **variant)
+    paths = [w.path for w in model.weights if w.path.endswith("/bias")]
+    gated = variant.get("activation") in ("reglu", "swiglu")
+    expected = 0 if not variant.get("use_bias", True) else 9 * 3 + (0 if gated else 6 * 2)
+    assert len(paths) == expected  # 3 projections of 9 attentions, 2 layers of 6 networks
+    assert sum("feed_forward" in path for path in paths) == (0 if gated or not expected else 12)
+
+
+def test_a_model_of_fused_projections_carried_over_translates_the_same(ids, reference):
+    """Weights as they were: one kernel (D, 3D) of queries, keys and values per attention."""
+
+    class OldLayout(reference):
+        def projections(self, x, memory, name):
+            query = np.split(self.dense(x, name), 3, axis=-1)[0]
+            return query, *np.split(self.dense(memory, name), 3, axis=-1)[1:]
+
+    rng, d_model = np.random.default_rng(5), SMALL["d_model"]
+    model, source_ids, target_ids = (
+        Transformer(**SMALL, tied_embeddings="none"),
+        ids(3, 6),
+        ids(3, 5),
+    )
+    old, values = OldLayout(model.get_config(), {}), []
+    for weight in model.weights:
+        path = weight.path.removeprefix(f"{model.name}/")
+        *owner, part, kind = path.split("/")
+        if part in ("query_projection", "memory_projection"):
+            fused = "/".join([*owner, kind])
+            if fused not in old.weights:
+                shape = (*weight.shape[:-1], 3 * d_model)
+                old.weights[fused] = rng.normal(scale=0.4, size=shape)
+            columns = slice(None, d_model) if part == "query_projection" else slice(d_model, None)
+            values.append(old.weights[fused][..., columns])
+        else:
+            old.weights[path] = as_array(weight) + rng.normal(scale=0.3, size=weight.shape)
+            values.append(old.weights[path])
+    model.set_weights(values)
+    logits = as_array(model((source_ids, target_ids)))
+    for row in range(3):
+        expected = old.transformer(source_ids[row], target_ids[row])
+        np.testing.assert_allclose(logits[row], expected, rtol=1e-4, atol=1e-4)
+
+    def translate(source_ids, start):
+        target = [start]
+        while len(target) < 9 and target[-1] != 3:
+            target.append(int(old.transformer(source_ids, np.array(target))[-1].argmax()))
+        return target[1:] + [0] * (9 - len(target))
+
+    starts = np.array([2, 9, 14])
+    cache, tokens, found = model.init_cache(source_ids, max_length=8), starts, []
+    done = np.zeros(3, bool)
+    for position in range(8):
+        logits, cache = model.decode_step(tokens, cache, position, in_place=True)
+        tokens = np.where(done, 0, as_array(logits).argmax(-1))
+        done = done | (tokens == 3)
+        found.append(tokens)
+    expected = [translate(row, start) for row, start in zip(source_ids, starts, strict=True)]
+    assert np.transpose(found).tolist() == expected
 
 
 # Tyings: which of the source embedding, the target embedding and the output are one matrix.
@@ -280,14 +273,13 @@ def test_source_order_and_content_matter(transformer, ids):
 # Decoding with a cache.
 
 
-@pytest.mark.parametrize(
-    "beam_size, norm_first, tying", [(1, False, "all"), (3, False, "all"), (3, True, "none")]
-)
+@pytest.mark.parametrize("beam_size, in_place", [(1, False), (3, False), (3, True)])
 def test_cached_steps_equal_full_passes_of_each_hypothesis(
-    transformer, ids, norm_first, tying, beam_size
+    transformer, ids, beam_size, variant, in_place
 ):
     """After random reorderings each hypothesis is scored as if it had been fed alone."""
-    model = transformer(norm_first=norm_first, tied_embeddings=tying)
+    tying = "none" if variant["norm_first"] else "all"
+    model = transformer(**variant, num_decoder_layers=2, tied_embeddings=tying)
     generator, length = np.random.default_rng(2), 6
     source_ids = ids(3, 5, [5, 2, 4])
     cache = model.init_cache(source_ids, max_length=length, beam_size=beam_size)
@@ -297,9 +289,8 @@ def test_cached_steps_equal_full_passes_of_each_hypothesis(
     for position in range(length):
         tokens = ids(3 * beam_size, 1)
         prefixes = np.concatenate([prefixes, tokens], axis=1)
-        logits, cache = model.decode_step(
-            tokens[:, 0], cache, position if position % 2 else ops.convert_to_tensor(position)
-        )
+        place = position if position % 2 else ops.convert_to_tensor(position)
+        logits, cache = model.decode_step(tokens[:, 0], cache, place, in_place=in_place)
         expected = as_array(model((repeated, prefixes)))[:, -1]
         np.testing.assert_allclose(as_array(logits), expected, rtol=0, atol=1e-5)
         rows = first_rows + generator.integers(0, beam_size, 3 * beam_size)
@@ -326,9 +317,6 @@ def test_steps_leave_the_old_cache_usable(transformer, ids):
 
 
 def test_a_graph_of_unknown_lengths_equals_eager(transformer, ids):
-    tf = pytest.importorskip("tensorflow")
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("tf.function needs the TensorFlow backend")
     model = transformer()
     unknown = [tf.TensorSpec((None, None), tf.int32)] * 2
     graph = tf.function(lambda *inputs: model(inputs), input_signature=unknown)
@@ -369,20 +357,56 @@ def test_optional_dropouts_act_in_both_stacks_in_training_only(ids, argument):
         assert np.abs(as_array(training) - as_array(expected)).max() > 1e-3, stack
 
 
-@pytest.mark.parametrize("tying", ["all", "none"])
-def test_mixed_bfloat16_keeps_weights_and_logits_in_float32(ids, tying):
-    exact = Transformer(**SMALL, tied_embeddings=tying)
-    mixed = Transformer(**SMALL, tied_embeddings=tying, dtype="mixed_bfloat16")
-    mixed.set_weights(exact.get_weights())
-    inputs = ids(2, 5, [5, 3]), ids(2, 4, [2, 4])
-    logits = mixed(inputs)
-    step_logits, _ = mixed.decode_step(
-        ids(2, 1)[:, 0], mixed.init_cache(inputs[0], max_length=2), 0
-    )
-    assert keras.backend.standardize_dtype(mixed.encode(inputs[0]).dtype) == "bfloat16"
-    for tensor in (logits, step_logits, *mixed.weights):
+def of_policy(make, dtype):
+    """A model, and the same in a policy; "serving" is that of an export in bfloat16."""
+    exact = make()
+    if dtype == "serving":
+        return exact, serving_copy(exact, "bfloat16", max_length=50)
+    lower = make(dtype=dtype)
+    lower.set_weights(exact.get_weights())
+    return exact, lower
+
+
+POLICIES = [
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("mixed_float16", "bfloat16")),
+    "mixed_bfloat16",
+    "serving",
+]
+
+
+@pytest.mark.parametrize("dtype", POLICIES)
+@pytest.mark.parametrize("variant", ["paper", "pre-norm", "modern"], indirect=True)
+def test_every_policy_runs_in_training_inference_and_search(ids, dtype, variant):
+    tying = "none" if variant["norm_first"] else "all"
+    make = partial(Transformer, **SMALL, **variant, tied_embeddings=tying)
+    exact, model = of_policy(make, dtype)
+    inputs, expected_dtype = (ids(2, 5, [5, 3]), ids(2, 4, [2, 4])), model.variable_dtype
+    logits, step = model(inputs), ids(2, 1)[:, 0]
+    cache = model.init_cache(inputs[0], max_length=2, track_coverage=True)
+    step_logits, cache = model.decode_step(step, cache, 0)
+    step_logits, _ = model.decode_step(step, cache, 1, in_place=True)
+    assert keras.backend.standardize_dtype(model.encode(inputs[0]).dtype) == model.compute_dtype
+    for tensor in (logits, step_logits):
         assert keras.backend.standardize_dtype(tensor.dtype) == "float32"
+    if dtype != "serving":
+        assert {weight.dtype for weight in model.weights} == {expected_dtype}
     np.testing.assert_allclose(as_array(logits), as_array(exact(inputs)), rtol=0.05, atol=0.1)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.01), loss, run_eagerly=True)
+    assert np.isfinite(model.train_on_batch(inputs, ids(2, 4)))
+    assert np.isfinite(as_array(model(inputs))).all()
+
+
+@pytest.mark.parametrize("shape", [(16,), (3, 16), (2, 3, 16)])
+@pytest.mark.parametrize("tying", ["all", "none"])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_logits_are_products_with_the_vector_of_every_token(random, shape, tying, dtype):
+    model = Transformer(**SMALL, tied_embeddings=tying, dtype=dtype)
+    x = random(*shape)
+    logits, expected = model.logits(x), x @ as_array(model.lm_head_kernel()).T
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+    tolerance = 1e-5 if dtype == "float32" else 0.1
+    np.testing.assert_allclose(as_array(logits), expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", ["int16", "int64"])
@@ -447,6 +471,13 @@ def test_sizes_may_be_numbers_of_numpy(make):
             "name": "mine",
         },
         {"target_vocab_size": 31, "tied_embeddings": "none"},
+        {
+            "norm": "rms_norm",
+            "positions": "rotary",
+            "activation": "swiglu",
+            "use_bias": False,
+            "num_decoder_layers": 1,
+        },
     ],
     ids=lambda arguments: arguments.get("tied_embeddings", "defaults"),
 )
@@ -491,9 +522,10 @@ def test_fit_on_arrays_lowers_the_loss(ids):
     assert history[-1] < 0.5 * math.log(24)  # half of a uniform guess's
 
 
-@pytest.mark.parametrize("tying", ["all", "none"])
-def test_one_training_step_moves_every_weight(ids, tying):
-    model = Transformer(**SMALL, tied_embeddings=tying, dropout=0.0)
+@pytest.mark.parametrize("variant", ["paper", "modern"], indirect=True)
+def test_one_training_step_moves_every_weight(ids, variant):
+    tying = "none" if variant["norm_first"] else "all"
+    model = Transformer(**SMALL, **variant, tied_embeddings=tying, dropout=0.0)
     model.compile(
         keras.optimizers.SGD(1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -514,6 +546,9 @@ def test_one_training_step_moves_every_weight(ids, tying):
         ({"source_vocab_size": 0}, "source_vocab_size must be an integer of at least 1, but is 0"),
         ({"target_vocab_size": 0}, "target_vocab_size must be an integer of at least 1, but is 0"),
         ({"num_layers": 0}, "num_layers must be an integer of at least 1, but is 0"),
+        ({"num_decoder_layers": 0}, "num_decoder_layers must be an integer of at least 1, but"),
+        ({"norm": "batch"}, "norm must be one of 'layer_norm', 'rms_norm', but is 'batch'"),
+        ({"positions": "learnt"}, "positions must be one of 'sinusoidal', 'rotary', but is 'le"),
         ({"d_model": 18}, "d_model=18 and num_heads=4; choose num_heads among the divisors of 18"),
         ({"d_ff": "32"}, "d_ff must be an integer of at least 1, but is '32'"),
         ({"dropout": 1.0}, r"dropout must be a number in \[0, 1\), but is 1.0"),
@@ -543,7 +578,7 @@ def test_wrong_arguments_are_named(arguments, message):
 @pytest.mark.parametrize("inputs", [np.ones((3, 4), "int32"), {"source": 1, "target": 2}])
 def test_what_is_no_pair_is_refused(transformer, inputs):
     with pytest.raises(ValueError, match=r"Transformer takes a pair, \(source_ids, target_ids\)"):
-        transformer().hidden(inputs)
+        transformer().hidden_states(inputs)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import tensorflow as tf
 import tensorflow_text
 
 from keras_transformer import Forecaster, SequenceClassifier, Translator
-from keras_transformer.export.encoder_models import export_classifier, export_forecaster
+from keras_transformer.export.classifier import export_classifier
+from keras_transformer.forecasting.export import export_forecaster
 from tests.serving.served_ops import TEXT_OPS, core_ops, refused
 
 
@@ -27,7 +28,7 @@ def test_an_export_has_only_ops_that_the_server_has(exported):
 
 @pytest.mark.slow
 def test_an_export_of_another_search_has_only_such_ops(trained, tokenizer, tmp_path):
-    translator = Translator(trained, tokenizer, search="greedy")
+    translator = Translator(trained, tokenizer, "greedy")
     assert not refused(translator.export(tmp_path / "model", signatures=("translate", "align")))
 
 

@@ -71,7 +71,7 @@ def test_a_damaged_state_falls_back_to_the_one_before(tmp_path):
         with pytest.warns(UserWarning, match="going on from .*state-00002.npz, since state-00003"):
             assert TrainingCheckpoint(tmp_path).restore(make()) == 2
     older.unlink()
-    with pytest.raises(CheckpointError, match=r"no state .*state-00003.npz: .*train it anew"):
+    with pytest.raises(CheckpointError, match=r"no state .*state-00003.npz: .*train it again"):
         TrainingCheckpoint(tmp_path).restore(make())
 
 

@@ -8,7 +8,7 @@ from keras_transformer.training.tensorboard import (
     AttentionMonitor,
     TensorBoardMonitor,
     read_curve,
-    weights_image,
+    scores_image,
     write_projector,
 )
 
@@ -105,20 +105,20 @@ def test_steps_to_profile_are_two_in_order(tmp_path, steps, message):
         TensorBoardMonitor(tmp_path, profile_steps=steps)
 
 
-def test_the_picture_shows_the_weights(tmp_path, events):
+def test_the_picture_shows_the_attention_scores(tmp_path, events):
     model = make()
     pair = IDS[:1, :3], IDS[:1, :2]
-    fit(model, [AttentionMonitor(model.cross_attention_weights, [pair], tmp_path, cell=4)])
+    fit(model, [AttentionMonitor(model.cross_attention_scores, [pair], tmp_path, cell=4)])
     (step, proto), *_ = events(tmp_path)["attention/0"]
     width, height, png = proto.string_val
     assert (step, width, height) == (1, b"12", b"8")
     shown = tf.io.decode_png(png).numpy()[::4, ::4, 0] / 255
-    weights = keras.ops.convert_to_numpy(model.cross_attention_weights(pair))[0]
-    np.testing.assert_allclose(shown, weights, atol=1 / 128)
+    scores = keras.ops.convert_to_numpy(model.cross_attention_scores(pair))[0]
+    np.testing.assert_allclose(shown, scores, atol=1 / 128)
 
 
-def test_a_weight_is_a_square_of_its_brightness():
-    picture = weights_image([[0.0, 1.0]], 3)
+def test_a_score_is_a_square_of_its_brightness():
+    picture = scores_image([[0.0, 1.0]], 3)
     assert picture.shape == (1, 3, 6, 1)
     assert picture[0, :, :3].max() == 0 and picture[0, :, 3:].min() == 1
 

@@ -8,8 +8,8 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from keras_transformer import TransformerSchedule, visualization
-from keras_transformer.decoding.beam_history import Hypothesis, beam_history
+from keras_transformer import Beam, TransformerSchedule, visualization
+from keras_transformer.decoding.history import Hypothesis, beam_history
 from keras_transformer.layers.positional_embedding import sinusoidal_positions
 from keras_transformer.visualization import (
     attention_maps,
@@ -46,8 +46,8 @@ def data_of(axes):
 
 
 @pytest.fixture
-def weights(random):
-    """Attention weights (2, 3, 4, 6): layers, heads, queries, keys."""
+def scores(random):
+    """Attention scores (2, 3, 4, 6): layers, heads, queries, keys."""
     scores = np.exp(random(2, 3, 4, 6))
     return scores / scores.sum(-1, keepdims=True)
 
@@ -63,13 +63,13 @@ def test_every_name_of_the_package_is_a_function_with_a_docstring():
 # Attention
 
 
-def test_maps_hold_the_weights_layer_by_layer_and_head_by_head(weights):
-    figure = attention_maps(weights, list("abcd"), STRANGE, title="$t")
+def test_maps_hold_the_scores_layer_by_layer_and_head_by_head(scores):
+    figure = attention_maps(scores, list("abcd"), STRANGE, title="$t")
     maps = figure.axes[:6]
     for number, axes in enumerate(maps):
         layer, head = divmod(number, 3)
-        np.testing.assert_array_equal(data_of(axes), weights[layer, head])
-        assert axes.images[0].get_clim() == (0, weights.max())
+        np.testing.assert_array_equal(data_of(axes), scores[layer, head])
+        assert axes.images[0].get_clim() == (0, scores.max())
         assert axes.get_title() == (f"head {head + 1}" if layer == 0 else "")
         assert axes.get_ylabel() == (f"layer {layer + 1}" if head == 0 else "")
         assert labels_of(axes.yaxis) == (list("abcd") if head == 0 else [])
@@ -79,38 +79,38 @@ def test_maps_hold_the_weights_layer_by_layer_and_head_by_head(weights):
     assert maps[0].get_ylim()[0] > maps[0].get_ylim()[1]
 
 
-def test_one_word_is_a_row_for_each_head(weights):
-    figure = word_attention(weights, list("abcd"), STRANGE, 2)
-    assert figure.get_suptitle() == "What “c” looks at, in percent"
+def test_one_word_is_a_row_for_each_head(scores):
+    figure = word_attention(scores, list("abcd"), STRANGE, 2)
+    assert figure.get_suptitle() == "What “c” attends to, in percent"
     for layer, axes in enumerate(figure.axes):
-        np.testing.assert_array_equal(data_of(axes), weights[layer, :, 2])
+        np.testing.assert_array_equal(data_of(axes), scores[layer, :, 2])
         assert labels_of(axes.yaxis) == ["head 1", "head 2", "head 3"]
         for head, text in enumerate(axes.texts):
-            best = weights[layer, head, 2].argmax()
+            best = scores[layer, head, 2].argmax()
             assert text.get_position() == (best, head)
-            assert text.get_text() == f"{100 * weights[layer, head, 2, best]:.0f}"
+            assert text.get_text() == f"{100 * scores[layer, head, 2, best]:.0f}"
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 6), (2, 1, 3, 4, 6), (2, 3, 6, 4), (0, 3, 4, 6)])
-def test_weights_that_do_not_fit_the_pieces_are_an_error(shape):
-    with pytest.raises(ValueError, match=r"weights must have the shape .* here \(N, H, 4, 6\)"):
+def test_scores_that_do_not_fit_the_pieces_are_an_error(shape):
+    with pytest.raises(ValueError, match=r"scores must have the shape .* here \(N, H, 4, 6\)"):
         attention_maps(np.zeros(shape), list("abcd"), STRANGE)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_weights_that_are_no_numbers_are_an_error(weights, value):
-    weights = weights.copy()
-    weights[0, 0, 0, 0] = value
-    with pytest.raises(ValueError, match="weights must be finite, but hold NaN or infinity"):
-        attention_maps(weights, list("abcd"), STRANGE)
+def test_scores_that_are_no_numbers_are_an_error(scores, value):
+    scores = scores.copy()
+    scores[0, 0, 0, 0] = value
+    with pytest.raises(ValueError, match="scores must be finite, but hold NaN or infinity"):
+        attention_maps(scores, list("abcd"), STRANGE)
 
 
-def test_a_word_that_is_not_there_is_an_error(weights):
+def test_a_word_that_is_not_there_is_an_error(scores):
     for word in (4, -1, "a"):
         with pytest.raises(
             ValueError, match=rf"word must be an index in \[0, 4\), but is {word!r}"
         ):
-            word_attention(weights, list("abcd"), STRANGE, word)
+            word_attention(scores, list("abcd"), STRANGE, word)
 
 
 # Positions and schedule
@@ -192,9 +192,9 @@ def test_the_masks_are_where_a_model_attends(trained):
     source = np.array([[5, 9, 7, 3, 0, 0]], "int32")
     target = np.array([[2, 7, 9, 0, 0]], "int32")
     masks = attention_masks(source[0], target[0])
-    weights = [np.array(part)[:, 0] > 0 for part in trained.attention_weights((source, target))]
+    scores = [np.array(part)[:, 0] > 0 for part in trained.attention_scores((source, target))]
     names = ("encoder: padding", "decoder: causal and padding", "cross-attention: padding")
-    for attends, name in zip(weights, names, strict=True):
+    for attends, name in zip(scores, names, strict=True):
         assert (attends <= masks[name]).all()
         assert attends.any(axis=(0, 1))[masks[name]].all()
 
@@ -211,8 +211,8 @@ def test_a_piece_is_missing():
 def history(request):
     models = PrefixModels(1, end_logit=0.5, seed=request.param)
     start_ids, cache = models.start([0], 4)
-    settings = {"end_id": END, "max_length": 5, "num_hypotheses": 4}
-    return beam_history(models.step, start_ids, cache, **settings)
+    strategy = Beam(num_hypotheses=4)
+    return beam_history(models.step, start_ids, cache, strategy, end_id=END, max_length=5)
 
 
 def test_the_tree_shows_every_hypothesis_and_its_fate(history):
@@ -299,9 +299,9 @@ def test_a_search_without_hypotheses_is_an_error():
         beam_tree([], [])
 
 
-def test_svg_is_valid_keeps_any_text_and_is_the_same_each_time(weights):
+def test_svg_is_valid_keeps_any_text_and_is_the_same_each_time(scores):
     def draw():
-        return as_svg(attention_maps(weights, list("abcd"), STRANGE, title="$a & <b>"))
+        return as_svg(attention_maps(scores, list("abcd"), STRANGE, title="$a & <b>"))
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -315,11 +315,11 @@ def test_svg_is_valid_keeps_any_text_and_is_the_same_each_time(weights):
 
 
 @pytest.mark.parametrize("sign", ["\x01", "\ud800", "\ufffe", "\uffff"])
-def test_svg_is_valid_with_what_xml_may_not_hold(weights, sign):
+def test_svg_is_valid_with_what_xml_may_not_hold(scores, sign):
     words = ["a", "b", sign, "d"]
     for figure in (
-        attention_maps(weights, words, STRANGE, title=f"<{sign}>"),
-        word_attention(weights, words, STRANGE, 2, title=f"<{sign}>"),
+        attention_maps(scores, words, STRANGE, title=f"<{sign}>"),
+        word_attention(scores, words, STRANGE, 2, title=f"<{sign}>"),
     ):
         root = ElementTree.fromstring(as_svg(figure))
         assert root.tag.endswith("svg")
@@ -327,13 +327,13 @@ def test_svg_is_valid_with_what_xml_may_not_hold(weights, sign):
 
 @pytest.mark.parametrize("word", ["Donaudampfschifffahrtsgesellschaft", "機械翻訳" * 5])
 @pytest.mark.filterwarnings("ignore:Glyph")
-def test_long_labels_and_titles_are_shown_and_leave_the_maps_their_size(weights, word):
+def test_long_labels_and_titles_are_shown_and_leave_the_maps_their_size(scores, word):
     words, keys = [word, "b", "c", "d"], [*STRANGE[:5], word]
     title = " ".join([word] * 9)
     for figure in (
-        attention_maps(weights, words, keys, title=title),
-        word_attention(weights, words, keys, 0),
-        word_attention(weights, words, keys, 0, title=title),
+        attention_maps(scores, words, keys, title=title),
+        word_attention(scores, words, keys, 0),
+        word_attention(scores, words, keys, 0, title=title),
     ):
         figure.draw_without_rendering()
         (above,) = (text for text in figure.texts if text.get_text())

@@ -49,17 +49,17 @@ class Reader(HTMLParser):
 
 @pytest.fixture
 def maps(random):
-    def weights(*shape):
+    def scores(*shape):
         scores = np.exp(2 * random(*shape))
         return scores / scores.sum(-1, keepdims=True)
 
     return {
-        "Encoder": (weights(2, 3, 8, 8), HOSTILE, HOSTILE),
-        "Cross": (weights(2, 3, 4, 8), list("abcd"), HOSTILE),
+        "Encoder": (scores(2, 3, 8, 8), HOSTILE, HOSTILE),
+        "Cross": (scores(2, 3, 4, 8), list("abcd"), HOSTILE),
     }
 
 
-def test_the_page_holds_all_weights_and_pieces_and_no_address(maps):
+def test_the_page_holds_all_scores_and_pieces_and_no_address(maps):
     text = attention_page(maps, title="</title><script>alert(1)</script>", shown=("Cross", 2))
     reader = Reader(text)
     assert reader.addresses == []
@@ -72,8 +72,8 @@ def test_the_page_holds_all_weights_and_pieces_and_no_address(maps):
     assert [m["name"] for m in data["maps"]] == ["Encoder", "Cross"]
     assert [m["queries"] for m in data["maps"]] == [visible, list("abcd")]
     assert [m["keys"] for m in data["maps"]] == [visible, visible]
-    for shown, (weights, *_) in zip(data["maps"], maps.values(), strict=True):
-        np.testing.assert_allclose(np.array(shown["weights"]) / 1000, weights, atol=5.1e-4)
+    for shown, (scores, *_) in zip(data["maps"], maps.values(), strict=True):
+        np.testing.assert_allclose(np.array(shown["scores"]) / 1000, scores, atol=5.1e-4)
     assert "default-src 'none'" in text and "{{" not in text.replace("{{data}}", "")
 
 
@@ -150,8 +150,8 @@ def test_in_a_browser_words_answer_to_mouse_focus_and_choosers(maps, tmp_path):
     read = json.loads(body)
 
     def expected(name, word, layer, head):
-        weights, queries, keys = maps[name]
-        heads = np.rint(1000 * weights)[layer, :, word]
+        scores, queries, keys = maps[name]
+        heads = np.rint(1000 * scores)[layer, :, word]
         row = heads.mean(0) if head is None else heads[head]
         best = np.argsort(-row, kind="stable")[:3]
         shares = [f"“\u2068{show(keys[i])}\u2069” {round_half_up(row[i])}\u00a0%" for i in best]

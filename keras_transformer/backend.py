@@ -1,0 +1,274 @@
+"""What differs between backends, and raw kernels: behind plain names, each with its formula.
+
+The rest of the package is written with `keras.ops`. A function stands here if TensorFlow has an
+operation that is much faster than what `keras.ops` makes, or one that Keras does not offer. Its
+docstring says what it computes; on other backends it computes just that.
+"""
+
+import keras
+from keras import ops
+
+
+def on_tensorflow() -> bool:
+    """Whether Keras runs on TensorFlow."""
+    return keras.backend.backend() == "tensorflow"
+
+
+def check_tensorflow(what: str) -> None:
+    """A ValueError if Keras runs on another backend than TensorFlow, which `what` needs."""
+    if not on_tensorflow():
+        raise ValueError(
+            f"A {what} is a TensorFlow graph, but the Keras backend is "
+            f"{keras.backend.backend()}; set KERAS_BACKEND=tensorflow and load the weights there."
+        )
+
+
+def take(x, indices, axis=0):
+    """`x[indices]`, or with `axis=1` `x[:, indices]`, of each tensor.
+
+    `ops.take` minds negative indices, in many small operations. Here they are not allowed.
+
+    Args:
+        x: tensor (N, ...) or (M, N, ...), or a nested structure of such tensors.
+        indices: integers of any shape, in [0, N).
+        axis: that of N, 0 or 1.
+
+    Returns:
+        Like `x`, with the shape of `indices` in place of N.
+    """
+
+    def take_one(x):
+        if on_tensorflow():
+            import tensorflow as tf
+
+            return tf.gather(x, indices, axis=axis)
+        return ops.take(x, indices, axis=axis)
+
+    return keras.tree.map_structure(take_one, x)
+
+
+def batched_gather(x, indices):
+    """`x[r, indices[r]]` for each row r, of each tensor.
+
+    Args:
+        x: tensor (R, N, ...), or a nested structure of such tensors.
+        indices: integers (R, k), in [0, N).
+
+    Returns:
+        Like `x`, of tensors (R, k, ...).
+    """
+
+    def gather_one(x):
+        if on_tensorflow():
+            import tensorflow as tf
+
+            return tf.gather(x, indices, axis=1, batch_dims=1)
+        rows = ops.expand_dims(ops.arange(ops.shape(x)[0], dtype="int32"), 1)  # (R, 1)
+        return take(ops.reshape(x, (-1, *x.shape[2:])), indices + rows * ops.shape(x)[1])
+
+    return keras.tree.map_structure(gather_one, x)
+
+
+def write_slice(x, new, index):
+    """`x` with `x[:, :, index:index + T] = new`, as a new tensor.
+
+    `ops.slice_update` is an XLA operation on TensorFlow, which TensorFlow Serving refuses.
+
+    Args:
+        x: tensor (B, H, L, D/H).
+        new: tensor (B, H, T, D/H).
+        index: integer scalar, at most L - T.
+
+    Returns:
+        Tensor (B, H, L, D/H).
+    """
+    length = ops.shape(new)[2]
+    offset = ops.arange(ops.shape(x)[2]) - index  # (L,)
+    is_new = ops.expand_dims(ops.logical_and(offset >= 0, offset < length), 1)  # (L, 1)
+    return ops.where(is_new, ops.take(new, ops.clip(offset, 0, length - 1), axis=2), x)
+
+
+def write_slice_in_place(x, new, index, rows=None):
+    """`write_slice` into the memory of `x`, which must not be used afterwards.
+
+    TensorFlow writes T positions where others copy L. Elsewhere it is `write_slice`. In a graph,
+    `x` must not be zeros that were made there: equal tensors may share their memory.
+
+    Args:
+        x: tensor (B, H, L, D/H), L a multiple of T.
+        new: tensor (B, H, T, D/H), T known.
+        index: integer scalar, a multiple of T, at most L - T.
+        rows: from `slice_rows`, which need not be computed for every tensor of a step.
+
+    Returns:
+        Tensor (B, H, L, D/H).
+    """
+    if not on_tensorflow():
+        return write_slice(x, new, index)
+    import tensorflow as tf
+
+    rows = slice_rows(x, new.shape[2], index) if rows is None else rows
+    flat, new = (tf.reshape(y, [-1, new.shape[2] * new.shape[3]]) for y in (x, new))
+    return tf.reshape(tf.raw_ops.InplaceUpdate(x=flat, i=rows, v=new), tf.shape(x))
+
+
+def slice_rows(x, length, index):
+    """Where `x[:, :, index:index + T]` is in `x` (B, H, L, D/H) as (B * H * L / T, T * D/H).
+
+    Args:
+        x: tensor (B, H, L, D/H), L a multiple of T.
+        length: T.
+        index: integer scalar, a multiple of T.
+
+    Returns:
+        int32 (B * H,).
+    """
+    batch_size, num_heads, places = ops.shape(x)[:3]
+    heads = ops.arange(batch_size * num_heads, dtype="int32")  # (B * H,)
+    return heads * (places // length) + index // length
+
+
+# Whether `ops.dot_product_attention` has a kernel that never writes the scores to memory.
+HAS_FUSED_ATTENTION = keras.backend.backend() == "jax"
+
+
+def matmul_by_head(x, y, transpose_y=False):
+    """`x y`, or `x y^T`, of each head.
+
+    For a single query in float32, TensorFlow's second kernel is faster than oneDNN's.
+
+    Args:
+        x: tensor (B, H, T, M).
+        y: tensor (B, H, M, N), or (B, H, N, M) with `transpose_y`.
+        transpose_y: whether the last two axes of `y` change places.
+
+    Returns:
+        Tensor (B, H, T, N).
+    """
+    dtypes = {keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, y)}
+    if on_tensorflow() and x.shape[2] == 1 and dtypes == {"float32"}:
+        import tensorflow as tf
+
+        return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=tf.float32, adj_y=transpose_y)
+    return ops.matmul(x, ops.transpose(y, (0, 1, 3, 2)) if transpose_y else y)
+
+
+def random_bytes(shape, seed_generator):
+    """Independent and uniform bytes: four from each random word, where the backend allows it.
+
+    Args:
+        shape: of the result.
+        seed_generator: a `keras.random.SeedGenerator`.
+
+    Returns:
+        Tensor of that shape, uint8.
+    """
+    if keras.backend.backend() == "jax":
+        import jax
+
+        # `jax.random.bits` computes 32 bits for each byte.
+        key = ops.tile(seed_generator.next(), 2)  # (4,)
+        return jax.lax.rng_bit_generator(key, shape, "uint8")[1]
+    if not on_tensorflow():
+        return ops.cast(keras.random.randint(shape, 0, 256, seed=seed_generator), "uint8")
+    import tensorflow as tf
+
+    seed = tf.cast(seed_generator.next() % (2**31 - 1), "int32")
+    count = tf.reduce_prod(shape)
+    words = tf.random.stateless_uniform([(count + 3) // 4], seed, None, None, tf.uint32)
+    flat = tf.reshape(tf.bitcast(words, tf.uint8), [-1])
+    return tf.reshape(flat[:count], shape)
+
+
+def add_at(x, columns, numbers):
+    """Adds a number to each row of `x`, in the row's column: `x + numbers[:, None] * one_hot`.
+
+    Args:
+        x: tensor (N, V).
+        columns: integers (N,) in [0, V).
+        numbers: tensor (N,).
+
+    Returns:
+        Tensor (N, V).
+    """
+    if keras.backend.backend() == "jax":
+        # XLA makes this part of the pass that computes `x`; a scatter would come after it.
+        is_column = ops.arange(x.shape[1], dtype="int32") == columns[:, None]
+        return x + ops.where(is_column, numbers[:, None], 0.0)
+    places = ops.stack([ops.arange(ops.shape(columns)[0], dtype="int32"), columns], axis=1)
+    return ops.scatter_update(x, places, numbers, reduction="add")
+
+
+def non_negative(x, message):
+    """`x` itself. On TensorFlow a negative number in it is an error that shows `message`."""
+    if not on_tensorflow():
+        return x
+    import tensorflow as tf
+
+    # A graph may change weights before it sees the error, unless the numbers wait for it.
+    with tf.control_dependencies([tf.debugging.assert_non_negative(x, message)]):
+        return tf.identity(x)
+
+
+def value_and_gradients(function, variables):
+    """What a function returns, and the gradients of its first value; on TensorFlow.
+
+    The gradient by an element w is the limit of `(f(w + h) - f(w - h)) / (2 h)`.
+
+    Args:
+        function: function without arguments that returns a tuple; its first value is a scalar.
+        variables: Keras variables.
+
+    Returns:
+        The tuple, and a list of dense tensors, zeros where the value does not depend on a variable.
+    """
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        values = function()
+    tensors = [variable.value for variable in variables]
+    gradients = tape.gradient(values[0], tensors, unconnected_gradients="zero")
+    return values, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def sum_over_parts(function, tensors, zeros, *, parts=1, at_once=1, rows_dtype=None):
+    """`function(*tensors)`, but for rounding, computed in parts of a batch; on TensorFlow.
+
+    Args:
+        function: from a part's tensors to a list of sums over the part, like `zeros`, and a tensor
+            with one entry for each row of the part, or None.
+        tensors: tensors (B, ...).
+        zeros: a list of zeros.
+        parts: the number of parts. Where it does not divide B, rows of zeros follow the last.
+        at_once: how many parts a graph computes at the same time. With one, a part's activations
+            are freed before the next part begins.
+        rows_dtype: the dtype of the second result; None if it is None.
+
+    Returns:
+        The sums over all parts, a list, and a tensor (B, ...) or None.
+    """
+    if parts == 1:
+        return function(*tensors)
+    import tensorflow as tf
+
+    size = ops.shape(tensors[0])[0]
+    pieces = [_split(x, parts) for x in tensors]
+    rows = [] if rows_dtype is None else [tf.TensorArray(rows_dtype, parts)]
+
+    def add_part(i, sums, rows):
+        new, new_rows = function(*[piece[i] for piece in pieces])
+        sums = [a + b for a, b in zip(sums, new, strict=True)]
+        return i + 1, sums, [array.write(i, new_rows) for array in rows]
+
+    start = tf.constant(0), list(zeros), rows
+    _, sums, rows = tf.while_loop(
+        lambda i, *_: i < parts, add_part, start, parallel_iterations=at_once
+    )
+    return list(sums), rows[0].concat()[:size] if rows else None
+
+
+def _split(x, parts):
+    """(B, ...) to (parts, ceil(B / parts), ...), with rows of zeros at the end."""
+    rows = -(-ops.shape(x)[0] // parts)
+    padding = [(0, parts * rows - ops.shape(x)[0])] + [(0, 0)] * (len(x.shape) - 1)
+    return ops.reshape(ops.pad(x, padding), (parts, rows, *ops.shape(x)[1:]))

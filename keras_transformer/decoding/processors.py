@@ -1,0 +1,148 @@
+"""What may follow a hypothesis: forbidden tokens, forced prefixes, and the best of the rest.
+
+A logits processor is a function `processor(ids, position, vocab_size)` of the tokens so far,
+integers (R, L) of which the first `position` are real, that returns a boolean mask (V,) or (R, V),
+True = forbidden. Only the choice changes: a search takes probabilities from the logits as they
+were, so its scores stay those of the model.
+"""
+
+import functools
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.backend import batched_gather
+from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.sampling import sample
+from keras_transformer.decoding.strategies import Sample
+from keras_transformer.decoding.top_k import allowed_top_k
+
+# More suppressed tokens than this are masked; fewer are struck from the list of candidates.
+FEW = 8
+
+
+def candidates(logits, ids, prefix_ids, position, k, strategy, end_id):
+    """The k tokens that may follow each hypothesis, and their log-probabilities.
+
+    Args:
+        logits: tensor (R, V).
+        ids: int32 (R, L), the tokens so far.
+        prefix_ids: int32 (R, P), padded with 0, how each hypothesis must begin.
+        position: integer scalar, the number of tokens so far.
+        k: how many tokens; 1 to sample.
+        strategy: `Strategy`: a `Sample` draws, any other takes the most probable.
+        end_id: the token that ends a hypothesis.
+
+    Returns:
+        Log-probabilities, float32, and tokens, int32: (R, k) each. A place that no token can fill
+        has the log-probability IMPOSSIBLE.
+    """
+    logits = ops.cast(logits, "float32")
+    mask, struck = forbidden_tokens(strategy, end_id, ids, position, logits.shape[-1])
+    # (R, k), (R, k), (R, 1)
+    top_logits, tokens, log_sum = allowed_top_k(logits, k, mask, struck)
+    if isinstance(strategy, Sample):
+        top_logits, tokens = sampled(logits, mask, struck, position, strategy)  # (R, 1) each
+    top_logits, tokens = force_prefix(prefix_ids, position, logits, top_logits, tokens)
+    log_probs = top_logits - log_sum  # (R, k)
+    return ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE), tokens
+
+
+def forbidden_tokens(strategy, end_id, ids, position, vocab_size):
+    """What is forbidden at the next step.
+
+    A few tokens are struck from a list of candidates sooner than masked in every row.
+
+    Args:
+        strategy, end_id, ids, position: as in `candidates`.
+        vocab_size: V.
+
+    Returns:
+        A boolean mask (V,) or (R, V), or None; and a list of pairs of a token and whether it is
+        forbidden, a boolean or a boolean scalar.
+    """
+    suppressed = strategy.suppress_ids
+    for name, tokens in (("end_id", (end_id,)), ("suppress_ids", suppressed)):
+        if max(tokens, default=0) >= vocab_size:
+            raise ValueError(
+                f"{name} must be among the {vocab_size} tokens that the logits have, but is "
+                f"{max(tokens)}."
+            )
+    processors = [*strategy.logits_processors]
+    if strategy.no_repeat_ngram:
+        processors.append(no_repeat_ngram(strategy.no_repeat_ngram))
+    masks = [processor(ids, position, vocab_size) for processor in processors]
+    struck = []
+    if len(suppressed) <= FEW:
+        struck += [(token, True) for token in suppressed]
+    else:
+        masks.append(np.isin(np.arange(vocab_size), suppressed))  # (V,)
+    if strategy.min_length > 1:
+        struck.append((end_id, position + 1 < strategy.min_length))
+    return functools.reduce(ops.logical_or, masks) if masks else None, struck
+
+
+def sampled(logits, mask, struck, position, strategy):
+    """The logit and the token that a `Sample` draws among those allowed: (R, 1) each."""
+    forbidden = False if mask is None else mask
+    for token, active in struck:
+        here = ops.arange(logits.shape[-1]) == token  # (V,)
+        forbidden = ops.logical_or(forbidden, ops.logical_and(here, active))
+    allowed = ops.where(forbidden, IMPOSSIBLE, logits)  # (R, V)
+    chosen = ops.expand_dims(sample(allowed, position, strategy), 1)  # (R, 1)
+    return batched_gather(allowed, chosen), chosen
+
+
+def force_prefix(prefix_ids, position, logits, top_logits, tokens):
+    """The next token of its prefix and no other, for each row that is still inside one.
+
+    Args:
+        prefix_ids: int32 (R, P), padded with 0 after the end of each.
+        position: integer scalar, the number of tokens so far.
+        logits: tensor (R, V).
+        top_logits: tensor (R, k), the largest logits.
+        tokens: int32 (R, k), their tokens.
+
+    Returns:
+        The last two. Inside a prefix the first is its token, and the others are IMPOSSIBLE, as is a
+        token that the vocabulary does not have.
+    """
+    if prefix_ids.shape[1] == 0:
+        return top_logits, tokens
+    here = ops.arange(ops.shape(prefix_ids)[1]) == position  # (P,)
+    wanted = ops.sum(ops.where(here, prefix_ids, 0), axis=1, keepdims=True)  # (R, 1)
+    wanted = ops.cast(wanted, "int32")
+    forced = ops.clip(wanted, 0, logits.shape[-1] - 1)  # (R, 1)
+    first = ops.arange(tokens.shape[1]) == 0  # (k,)
+    possible = ops.logical_and(first, forced == wanted)  # (R, k)
+    logit = ops.where(possible, batched_gather(logits, forced), IMPOSSIBLE)  # (R, k)
+    inside = forced > 0
+    return ops.where(inside, logit, top_logits), ops.where(inside, forced, tokens)
+
+
+def no_repeat_ngram(size):
+    """The logits processor by which no `size` tokens in a row occur twice in a hypothesis.
+
+    Paulus et al. (2017), "A Deep Reinforced Model for Abstractive Summarization", section 2.5, for
+    trigrams. A token is forbidden if with the `size - 1` tokens before it, it is an n-gram that
+    the hypothesis has.
+    """
+
+    def processor(ids, position, vocab_size):
+        length = ops.shape(ids)[1]
+        places = ops.arange(length)  # (L,)
+        # repeats[r, l]: are the size - 1 tokens before l those at the end of hypothesis r?
+        repeats = ops.logical_and(places >= size - 1, places < position)  # (L,)
+        repeats = ops.logical_and(repeats, ids == ids)  # (R, L)
+        for back in range(1, size):
+            last = ops.take(ids, ops.maximum(position - back, 0), axis=1)  # (R,)
+            earlier = ops.take(ids, ops.maximum(places - back, 0), axis=1)  # (R, L)
+            repeats = ops.logical_and(repeats, earlier == ops.expand_dims(last, 1))
+        rows = ops.expand_dims(ops.arange(ops.shape(ids)[0]), 1)  # (R, 1)
+        flat = ops.cast(ops.reshape(ids + rows * vocab_size, (-1,)), "int32")  # (R * L,)
+        counts = ops.segment_sum(
+            ops.cast(ops.reshape(repeats, (-1,)), "int32"), flat, ops.shape(ids)[0] * vocab_size
+        )
+        return ops.reshape(counts > 0, (-1, vocab_size))  # (R, V)
+
+    return processor

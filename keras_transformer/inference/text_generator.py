@@ -1,0 +1,139 @@
+"""Prompt to text: a tokenizer, a language model and a search as one object."""
+
+from typing import NamedTuple
+
+from keras_transformer.checks import check_texts
+from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.decoding.strategies import Strategy, as_strategy
+from keras_transformer.evaluation.perplexity import TextPerplexity, text_perplexity
+from keras_transformer.inference.generation_graph import GenerationGraph
+from keras_transformer.inference.text_module import TextModule
+from keras_transformer.inference.text_search import as_tensor, ask_in_batches
+from keras_transformer.models.language_model import LanguageModel
+
+# Texts of similar length whose tokens make one matrix.
+SCORED_AT_A_TIME = 64
+
+
+class Generations(NamedTuple):
+    """Whole texts, the continuations that they end with, and the scores of those.
+
+    A score is the log-probability of a continuation over the length penalty.
+
+    Example:
+        >>> Generations(["a dog runs"], [" runs"], [-0.5]).continuations
+        [' runs']
+    """
+
+    texts: list[str]
+    continuations: list[str]
+    scores: list[float]
+
+
+class TextScores(NamedTuple):
+    """The log-probability of each text, and of each of its tokens, the end token last.
+
+    Example:
+        >>> log_probs, token_log_probs = TextScores([-1.5], [[-1.0, -0.5]])
+        >>> sum(token_log_probs[0]) == log_probs[0]
+        True
+    """
+
+    log_probs: list[float]
+    token_log_probs: list[list[float]]
+
+
+class TextGenerator(TextModule):
+    """Continues strings with a trained `LanguageModel`, and scores them.
+
+    Tokenization, the search and detokenization are one TensorFlow graph, the same in Python and
+    in the exported SavedModel. A prompt is read at once; its continuation does not depend on the
+    others in its batch. A text for which the model computes no finite number is continued by "",
+    score -1e9.
+
+    Args:
+        model: a `LanguageModel`.
+        tokenizer: the `Tokenizer` whose ids the model was trained on.
+        strategy: how to search: `Greedy(...)`, `Sample(...)` or `Beam(...)`; "greedy" and "beam"
+            are short for those with their defaults.
+        max_length: the most tokens of a continuation. Of a prompt the last
+            `model.max_length - max_length` tokens are read.
+        batch_size: prompts searched at a time; more in a call are sorted by length and split.
+        num_parallel_batches: as in `Translator`.
+
+    Call arguments:
+        prompts: a list of strings, "" for a text from its beginning.
+
+    Returns:
+        A list of strings, each a prompt and its continuation.
+
+    Raises:
+        ValueError: if an argument is out of range, or tokenizer and model do not fit.
+        TypeError: if `prompts` is no list of strings, or `model` or `tokenizer` is something else.
+
+    Example:
+        >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
+        >>> model = LanguageModel(
+        ...     num_layers=1, d_model=8, num_heads=2, d_ff=8, vocab_size=tokenizer.vocab_size
+        ... )
+        >>> generator = TextGenerator(model, tokenizer, max_length=5)
+        >>> generator.perplexity(["a dog runs"]).per_token > 1
+        True
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        tokenizer: Tokenizer,
+        strategy: Strategy | str = "greedy",
+        *,
+        max_length: int = 64,
+        batch_size: int = 32,
+        num_parallel_batches: int = 2,
+    ):
+        parts = model, tokenizer, as_strategy(strategy), max_length
+        graph = GenerationGraph(*parts, batch_size, num_parallel_batches)
+        super().__init__(graph, "LanguageModel", ("vocab_size",))
+        if self.graph.max_length >= model.max_length:
+            raise ValueError(
+                f"max_length must leave room for a prompt among the {model.max_length} tokens that "
+                f"the model reads, its max_length, but is {max_length}; make it smaller."
+            )
+        if not tokenizer.detokenize(tokenizer.tokenize([" a"])).numpy()[0].startswith(b" "):
+            raise ValueError(
+                "The tokenizer forgets the space at the beginning of a text, so that continuations "
+                "would stick to their prompts; make it with Tokenizer.train, or have SentencePiece "
+                "train it with add_dummy_prefix=False and remove_extra_whitespaces=False."
+            )
+        if self.strategy.coverage_penalty:
+            raise ValueError(
+                "coverage_penalty is of translations, since a prompt need not be covered, but is "
+                f"{self.strategy.coverage_penalty}; leave it out."
+            )
+        self.generate_tensor = self.graph.serving_default
+
+    def __call__(self, prompts: list[str]) -> list[str]:
+        return self.generate(prompts).texts
+
+    def generate(self, prompts: list[str]) -> Generations:
+        """Texts, continuations and their scores, in the order of `prompts`."""
+        output = self.generate_tensor(as_tensor(check_texts("prompts", prompts)))
+        texts, continuations = (
+            [text.decode() for text in output[name].numpy()] for name in ("text", "continuation")
+        )
+        return Generations(texts, continuations, output["score"].numpy().tolist())
+
+    def score(self, texts: list[str]) -> TextScores:
+        """The log-probabilities of texts from their beginning to their end, of any length."""
+        texts = check_texts("texts", texts)
+        outputs = ("log_prob", "token_log_probs", "length")
+        answers = ask_in_batches(self.graph.score, texts, outputs, SCORED_AT_A_TIME)
+        per_token = [log_probs[:length].tolist() for _, log_probs, length in answers]
+        return TextScores([float(log_prob) for log_prob, _, _ in answers], per_token)
+
+    def perplexity(self, texts: list[str]) -> TextPerplexity:
+        """How well the model predicts texts, per token and per byte."""
+        texts = check_texts("texts", texts)
+        log_probs, per_token = self.score(texts)
+        num_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
+        return text_perplexity(sum(log_probs), sum(map(len, per_token)), num_bytes)

@@ -1,0 +1,109 @@
+"""What `Translator` and `TextGenerator` have in common: checks of their parts, and the export."""
+
+from dataclasses import replace
+
+import tensorflow as tf
+
+from keras_transformer.backend import check_tensorflow
+from keras_transformer.checks import check_positive_int
+
+# A model's vocabulary may have so many ids more than its tokenizer, to be a multiple of 64 or 128.
+VOCABULARY_PADDING = 128
+# What a search needs of a model.
+SEARCHED = ("init_cache", "decode_step", "reorder_cache", "compact_cache")
+# Fields of a graph that are at least 1.
+NUMBERS = ("max_source_length", "max_length", "batch_size", "num_parallel_batches")
+
+
+class TextModule(tf.Module):
+    """A graph from texts to texts, to be called from Python and exported.
+
+    Args:
+        graph: a `TranslationGraph` or a `GenerationGraph`.
+        kind, sizes: as in `check_fit`.
+
+    Raises:
+        ValueError: if a number of the graph is out of range, or tokenizer and model do not fit.
+        TypeError: if model or tokenizer is something else.
+    """
+
+    def __init__(self, graph, kind: str, sizes: tuple[str, ...]):
+        super().__init__()
+        check_fit(type(self).__name__, kind, graph.model, sizes, graph.tokenizer)
+        numbers = {name: getattr(graph, name) for name in NUMBERS if hasattr(graph, name)}
+        numbers = {name: check_positive_int(name, number) for name, number in numbers.items()}
+        self.graph = graph = replace(graph, **numbers)
+        if graph.strategy.min_length > graph.max_length:
+            raise ValueError(
+                f"min_length must be at most max_length={graph.max_length}, but is "
+                f"{graph.strategy.min_length}."
+            )
+        self.model = graph.model
+        self.tokenizer = graph.tokenizer
+        self.strategy = graph.strategy
+
+    def export(
+        self, directory, *, precision="float32", signatures=None, overwrite=False, warmup=None
+    ) -> str:
+        """Writes `directory/<version>/`, a SavedModel for TensorFlow Serving.
+
+        See the class of `graph` for its signatures, what it can be asked. Before it appears in
+        `directory`, it is loaded and answers.
+
+        Args:
+            directory: the model's directory; versions count up from 1. If its name is a number,
+                it is the version itself.
+            precision: "float32" or "bfloat16", of attention and feed-forward networks; see
+                `serving_copy`.
+            signatures: names of those wanted beside `serving_default`; all by default. Fewer are
+                smaller and load faster.
+            overwrite: whether a version that exists is replaced.
+            warmup: texts for warm-up requests, which TensorFlow Serving sends to itself before it
+                serves; needs the extra `[serving]`. None for no such file.
+
+        Returns:
+            The path of the new version.
+
+        Raises:
+            ValueError: if the version exists, or `precision` is another.
+            TypeError: if `signatures` or `warmup` is no list of strings.
+            RuntimeError: if the exported model fails its self-test.
+        """
+        from keras_transformer.export.saved_model import export_saved_model
+
+        options = {"precision": precision, "overwrite": overwrite, "warmup": warmup}
+        return export_saved_model(self.graph, directory, names=signatures, **options)
+
+
+def check_fit(what: str, kind: str, model, sizes, tokenizer) -> None:
+    """Checks that a search can use a model, and that the tokenizer is the model's.
+
+    Args:
+        what: the class that is made, for errors.
+        kind: the class that `model` should be or be like, for errors.
+        model: what was given for one.
+        sizes: names of its vocabulary sizes.
+        tokenizer: what was given for a tokenizer.
+
+    Raises:
+        TypeError: if one of the two is something else.
+        ValueError: if the backend has no graphs, or a vocabulary size is not the tokenizer's.
+    """
+    check_tensorflow(what)
+    _check_has("model", kind, model, (*sizes, *SEARCHED))
+    _check_has("tokenizer", "Tokenizer", tokenizer, ("vocab_size", "tokenize", "detokenize"))
+    for name in sizes:
+        size = getattr(model, name)
+        if not 0 <= size - tokenizer.vocab_size < VOCABULARY_PADDING:
+            raise ValueError(
+                f"The model's {name} is {size}, but the tokenizer has {tokenizer.vocab_size} ids; "
+                "use the tokenizer that the model was trained with."
+            )
+
+
+def _check_has(name, kind, value, attributes) -> None:
+    missing = [attribute for attribute in attributes if not hasattr(value, attribute)]
+    if missing:
+        raise TypeError(
+            f"{name} must be a {kind}, but is {value!r}, which has no {', '.join(missing)}."
+        )

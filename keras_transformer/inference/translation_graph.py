@@ -1,0 +1,223 @@
+"""What a translator computes, tensors to tensors: the graph of Python and of the SavedModel."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import tensorflow as tf
+
+from keras_transformer.data.special_tokens import PAD_ID, START_ID
+from keras_transformer.decoding.strategies import (
+    LARGEST_ALPHA,
+    Beam,
+    Greedy,
+    RowOptions,
+    Strategy,
+    of_kind,
+)
+from keras_transformer.inference.text_search import (
+    TextSearch,
+    as_scores,
+    by_length,
+    check_rows,
+    detokenize,
+    log_probs_of,
+    padded_with_end,
+    shift_right,
+    signature,
+)
+
+# A translation may have this many tokens for each source token, plus some: far above any real
+# sentence, far below what a model that repeats itself would fill.
+TOKENS_PER_SOURCE_TOKEN, EXTRA_TOKENS = 3, 20
+# What Python's `str.strip` removes.
+BLANKS = r"[\s\v\x1c-\x1f\x{85}\pZ]+"
+
+
+@dataclass(frozen=True, eq=False)
+class TranslationGraph:
+    """Tokenizer, model and search as functions of tensors; arguments as of `Translator`.
+
+    The first seven methods are the signatures of an exported translator. Every input is a vector of
+    B values and every output has B rows, so that a server may join requests into a batch.
+    """
+
+    signatures = ("serving_default", "greedy", "beam", "nbest", "translate", "score", "align")
+
+    model: Any
+    tokenizer: Any
+    strategy: Strategy
+    max_source_length: int
+    max_length: int
+    batch_size: int
+    num_parallel_batches: int
+
+    @signature(text=tf.string)
+    def serving_default(self, text):
+        """`text` to `translation` and `score`, by the strategy; blank text to "" and 0."""
+        return self._translate(text, self.strategy)
+
+    @signature(text=tf.string)
+    def greedy(self, text):
+        """`serving_default` by `Greedy`, with what it shares with the strategy."""
+        return self._translate(text, of_kind(Greedy, self.strategy))
+
+    @signature(text=tf.string)
+    def beam(self, text):
+        """`serving_default` by `Beam`, with what it shares with the strategy."""
+        return self._translate(text, of_kind(Beam, self.strategy))
+
+    @signature(text=tf.string)
+    def nbest(self, text):
+        """`text` to the `translations`, `scores` and `lengths` [B, K] of a beam, best first."""
+        source_ids, lengths = self.source_ids(text)
+        strategy = of_kind(Beam, self.strategy)
+        result = self.search(source_ids, lengths, strategy, num_hypotheses=strategy.size)
+        blank = (lengths == 1)[:, None]
+        return {
+            "translations": tf.where(blank, "", detokenize(self.tokenizer, result.ids)),
+            "scores": tf.where(blank, 0.0, result.scores),
+            "lengths": tf.where(blank, 0, result.lengths),
+        }
+
+    @signature(text=tf.string, length_penalty=tf.float32, max_length=tf.int32, prefix=tf.string)
+    def translate(self, text, length_penalty, max_length, prefix):
+        """`serving_default` with options of its own for each row.
+
+        `max_length` counts tokens; the translation begins with `prefix`.
+        """
+        text, length_penalty, max_length, prefix = check_rows(
+            "text", text, length_penalty=length_penalty, max_length=max_length, prefix=prefix
+        )
+        source_ids, lengths = self.source_ids(text)
+        prefix_ids = self.tokenizer.tokenize(prefix)[:, : self.max_length]  # (B, None)
+        # NaN is not above 0 either.
+        alpha = tf.where(length_penalty > 0, tf.minimum(length_penalty, LARGEST_ALPHA), 0.0)
+        rows = RowOptions(alpha, max_length, prefix_ids.to_tensor(PAD_ID))
+        return self._best(lengths, self.search(source_ids, lengths, self.strategy, rows))
+
+    @signature(source=tf.string, target=tf.string)
+    def score(self, source, target):
+        """`source` and `target` to `log_prob`, `token_log_probs` [B, T] and `length`.
+
+        `length` is the number of tokens that were scored, end token included: of a longer target
+        the first `max_length`, or `max_source_length` if that is more.
+        """
+        source, target = check_rows("source", source, target=target)
+        source_ids, _ = self.source_ids(source)
+        target_ids, lengths = self.target_ids(target)
+        return as_scores(self.token_log_probs(source_ids, target_ids), lengths)
+
+    @signature(text=tf.string)
+    def align(self, text):
+        """`text` to `translation`, and the attention between the pieces of both.
+
+        These are `source_pieces` [B, S], `target_pieces` [B, T] and `attention` [B, T, S]; padding
+        is "" and 0.
+        """
+        source_ids, lengths = self.source_ids(text)
+        result = self.search.best(source_ids, lengths, self.strategy)
+        target_ids = result.ids[:, 0, : tf.reduce_max(tf.concat([result.lengths[:, 0], [1]], 0))]
+        target_ids = tf.where((lengths == 1)[:, None], PAD_ID, target_ids)  # (B, T)
+        pieces = tf.constant(["", *self.tokenizer.pieces(range(1, self.tokenizer.vocab_size))])
+        return {
+            "translation": self._best(lengths, result)["translation"],
+            "source_pieces": tf.gather(pieces, source_ids),
+            "target_pieces": tf.gather(pieces, target_ids),
+            "attention": self.attention(source_ids, target_ids),
+        }
+
+    def _translate(self, text, strategy):
+        source_ids, lengths = self.source_ids(text)
+        return self._best(lengths, self.search.best(source_ids, lengths, strategy))
+
+    def _best(self, lengths, result):
+        blank = lengths == 1
+        return {
+            "translation": tf.where(blank, "", detokenize(self.tokenizer, result.ids)[:, 0]),
+            "score": tf.where(blank, 0.0, result.scores[:, 0]),
+        }
+
+    def source_ids(self, text):
+        """Strings (B,) to ids (B, S) with the end token, and their lengths (B,).
+
+        Blank text has length 1: the end token alone.
+        """
+        text = tf.reshape(text, [-1])  # may come as a scalar
+        text = tf.strings.regex_replace(text, f"^{BLANKS}|{BLANKS}$", "")
+        return self._ids(text, self.max_source_length)
+
+    def target_ids(self, text):
+        """As `source_ids`, of translations that are given: blanks are kept."""
+        return self._ids(text, self.max_tokens)
+
+    def _ids(self, text, length):
+        return padded_with_end(self.tokenizer.tokenize(text)[:, : length - 1])
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of a source or a translation."""
+        return max(self.max_source_length, self.max_length)
+
+    @cached_property
+    def search(self) -> TextSearch:
+        """Source ids, lengths and a strategy to a `SearchResult`."""
+        return TextSearch(self)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens that the model chooses among."""
+        return self.model.target_vocab_size
+
+    def most_tokens(self, lengths):
+        """The most tokens of the translations of sources of these lengths: int32 (B,)."""
+        return lengths * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS
+
+    def start(self, ids, capacity, beam_size, track_coverage):
+        """The start tokens and the cache of a search for the translations of `ids` (b, S)."""
+        cache = self.model.init_cache(
+            ids, max_length=capacity, beam_size=beam_size, track_coverage=track_coverage
+        )
+        return tf.fill([tf.shape(ids)[0]], START_ID), cache
+
+    def token_log_probs(self, source_ids, target_ids):
+        """The log-probability of each token of given translations: float32 (B, T), 0 at padding."""
+
+        def score(source, target, read):
+            return log_probs_of(target, self.model((source, read), training=False))
+
+        return self._few_rows_at_a_time(score, source_ids, target_ids, tf.shape(target_ids))
+
+    def attention(self, source_ids, target_ids):
+        """What each target token was read from: float32 (B, T, S), rows of real tokens sum to 1.
+
+        The mean of all heads of the last decoder layer's cross-attention.
+        """
+
+        def attend(source, target, read):
+            scores = self.model.cross_attention_scores((source, read))  # (b, T, S)
+            return tf.where((target != PAD_ID)[:, :, None], scores, 0.0)
+
+        shape = tf.concat([tf.shape(target_ids), tf.shape(source_ids)[1:]], axis=0)
+        return self._few_rows_at_a_time(attend, source_ids, target_ids, shape)
+
+    def _few_rows_at_a_time(self, function, source_ids, target_ids, shape):
+        """`function(source, target, read)` of all rows, as wide as `shape`; 0 where it ends."""
+
+        def of_rows(rows):
+            source, target = take_rows(source_ids, rows), take_rows(target_ids, rows)
+            return (function(source, target, shift_right(target, START_ID)),)
+
+        lengths = tf.maximum(num_tokens(source_ids), num_tokens(target_ids))
+        return by_length(of_rows, lengths, self.batch_size, (tf.zeros(shape),))[0]
+
+
+def num_tokens(ids):
+    """The tokens of each row of ids (B, T), padded at the end: int32 (B,)."""
+    return tf.reduce_sum(tf.cast(ids != PAD_ID, tf.int32), axis=1)
+
+
+def take_rows(ids, rows):
+    """Some rows of ids (B, T), as wide as the longest of them: (b, t)."""
+    chosen = tf.gather(ids, rows)
+    return chosen[:, : tf.maximum(tf.reduce_max(num_tokens(chosen)), 1)]

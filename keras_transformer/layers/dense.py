@@ -1,0 +1,36 @@
+"""The dense layer."""
+
+import keras
+from keras import ops
+
+from keras_transformer.checks import check_positive_int
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Dense(keras.layers.Dense):
+    """Keras's dense layer, `activation(x W + b)`, as one product of two matrices.
+
+    For a batch of sequences TensorFlow multiplies a batch of matrices, adds and activates in an
+    operation each. Two matrices it multiplies, adds and activates in one. Args and call arguments
+    are those of `keras.layers.Dense`.
+
+    Example:
+        >>> ops.shape(Dense(8)(np.ones((1, 3, 4))))
+        (1, 3, 8)
+    """
+
+    def __init__(self, units: int, **kwargs):
+        super().__init__(check_positive_int("units", units), **kwargs)  # Keras takes none of NumPy
+
+    def call(self, inputs, training=None):
+        if len(inputs.shape) == 2:
+            return super().call(inputs, training=training)
+        x = ops.reshape(inputs, (-1, inputs.shape[-1]))  # (B * T, D)
+        x = super().call(x, training=training)  # (B * T, E)
+        return ops.reshape(x, (*leading_shape(inputs), self.units))  # (B, T, E)
+
+
+def leading_shape(x):
+    """The axes of `x` before the last, for a reshape: numbers, if all but one are known."""
+    known = [-1 if size is None else size for size in x.shape[:-1]]
+    return known if known.count(-1) <= 1 else ops.shape(x)[:-1]

@@ -1,0 +1,13 @@
+"""The norms that a residual connection may have."""
+
+import keras
+
+NORMS = {
+    "layer_norm": keras.layers.LayerNormalization,  # Ba et al. (2016), "Layer Normalization"
+    "rms_norm": keras.layers.RMSNormalization,  # Zhang and Sennrich (2019), equation 4
+}
+
+
+def make_norm(norm, name, dtype):
+    """The layer of `NORMS` by that key, with the epsilon of all stacks."""
+    return NORMS[norm](epsilon=1e-6, name=name, dtype=dtype)

@@ -1,0 +1,57 @@
+"""A stack of layers: what `Encoder` and `Decoder` share."""
+
+from typing import Unpack
+
+import keras
+
+from keras_transformer.checks import check_positive_int
+from keras_transformer.layers.arguments import LayerOptions, config_of, keep_arguments
+from keras_transformer.layers.norms import make_norm
+
+
+class Stack(keras.layers.Layer):
+    """A stack of `num_layers` layers, with one more norm at the end if they are pre-norm.
+
+    A subclass says `layer_class`, and calls its `layers` and `final_norm`.
+
+    Args:
+        num_layers: N.
+        d_model, num_heads, d_ff: the sizes of each layer; see `EncoderLayer`.
+        name, dtype, trainable: see `keras.layers.Layer`.
+        **options: `LayerOptions`, further arguments of each layer.
+    """
+
+    layer_class: type[keras.layers.Layer]
+
+    def __init__(
+        self,
+        num_layers: int,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        *,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+        trainable: bool = True,
+        **options: Unpack[LayerOptions],
+    ):
+        # Keras would cast a `Memory` in every step, where sub-layers are of another dtype.
+        super().__init__(autocast=False, name=name, dtype=dtype, trainable=trainable)
+        keep_arguments(self, locals())
+        self.num_layers = check_positive_int("num_layers", num_layers)
+        policy = self.dtype_policy
+        self.layers = [
+            self.layer_class(d_model, num_heads, d_ff, name=f"layer_{i}", dtype=policy, **options)
+            for i in range(self.num_layers)
+        ]
+        layer = self.layers[0].arguments
+        self.final_norm = make_norm(layer.norm, "final_norm", policy) if layer.norm_first else None
+
+    def build(self, *shapes):
+        for layer in self.layers:
+            layer.build(*shapes)
+        if self.final_norm is not None:
+            self.final_norm.build(shapes[0])
+
+    def get_config(self):
+        return {**config_of(self), **super().get_config()}

@@ -1,0 +1,254 @@
+"""The base of the models that predict tokens: logits, the step of a search, the step of `fit`."""
+
+import keras
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.checks import check_positive_int
+from keras_transformer.layers.attention_memory import ScoreRecorder
+from keras_transformer.models import search_cache
+from keras_transformer.models.sequence_model import SequenceModel
+from keras_transformer.training import step
+from keras_transformer.training.distribution import replicas, sum_over_replicas
+from keras_transformer.training.losses import MaskedCrossentropy
+from keras_transformer.training.metrics import StepMetrics
+from keras_transformer.training.shards import default_shards
+
+
+class TokenModel(SequenceModel):
+    """The base of `Transformer` and `LanguageModel`: makes `fit` fast, exact, small in memory.
+
+    A subclass says two things: `hidden_states(inputs, training=None)`, a tensor (B, T, D) for ids
+    or a tuple of them, and `lm_head_kernel()`, the matrix (V, D) that turns it into logits.
+    For a search it has a `decoder`, a `target_embedding` and an `init_cache`.
+
+    With `MaskedCrossentropy` on TensorFlow, the loss comes from the hidden states
+    (`projected_crossentropy`), so no tensor of logits is kept. It is the mean over the real tokens
+    of the global batch, of all replicas and parts, plus what layers and regularizers add.
+    Gradients are clipped after they are summed. Other losses and backends take Keras's own step,
+    which gives the same gradients with more memory. So do models with `loss_weights`, and
+    subclasses with a `call`, `logits` or `compute_loss` of their own.
+    """
+
+    step_metrics = None  # until `compile`
+    r_drop_paused = False  # by `DelayRDrop`
+
+    def hidden_states(self, inputs, training=None):
+        """The last layer's output (B, T, D); its product with `lm_head_kernel` is the logits."""
+        raise NotImplementedError
+
+    def lm_head_kernel(self):
+        """The matrix (V, D) of the logits, a tensor."""
+        raise NotImplementedError
+
+    def call(self, inputs, training=None):
+        return self.logits(self.hidden_states(inputs, training))  # (B, T, V)
+
+    def logits(self, hidden_states):
+        """Scores of the whole vocabulary: `hidden_states E^T` (paper, section 3.4).
+
+        Args:
+            hidden_states: tensor (..., D).
+
+        Returns:
+            Tensor (..., V), float32.
+        """
+        kernel = ops.transpose(ops.cast(self.lm_head_kernel(), self.compute_dtype))  # (D, V)
+        x = ops.reshape(ops.cast(hidden_states, self.compute_dtype), (-1, kernel.shape[0]))
+        scores = ops.cast(ops.matmul(x, kernel), "float32")  # (rows, V)
+        return ops.reshape(scores, (*ops.shape(hidden_states)[:-1], kernel.shape[1]))
+
+    def decode_step(self, token_ids, cache, position, rows=None, *, in_place=False):
+        """One token for every hypothesis: the `step_fn` of the searches.
+
+        Args:
+            token_ids: integers (B * K,), the last token of each hypothesis, a sentence's K
+                hypotheses side by side.
+            cache: from `init_cache`, `reorder_cache`, `compact_cache` or the last step.
+            position: integer scalar, the number of earlier steps.
+            rows: integers (R,), the hypotheses whose logits are wanted; all by default.
+            in_place: whether nobody else holds `cache`, so that its memory may be written.
+
+        Returns:
+            Logits (R, V), by default (B * K, V), float32, and the new cache.
+        """
+        cache = search_cache.with_new_key(cache)
+        beam_size, layers = cache["visible"].shape[1], search_cache.layer_caches(cache, in_place)
+        scores = ScoreRecorder() if "coverage" in cache else None
+        position_ids = ops.zeros((beam_size,), "int32") + position  # (K,)
+        if "start" in cache:
+            position_ids = ops.expand_dims(cache["start"], 1) + position_ids  # (B, K)
+        token_ids = ops.reshape(token_ids, (-1, beam_size))  # (B, K)
+        x = self.decoder(
+            self.target_embedding(token_ids, position_ids=position_ids, training=False),
+            cache.get("memory"),
+            source_padding_mask=cache.get("source_padding_mask"),
+            attention_mask=cache["visible"],
+            position_ids=position_ids,
+            cache=layers,
+            scores=scores,
+            training=False,
+        )  # (B, K, D)
+        cache = search_cache.advance(cache, layers)
+        if scores is not None:
+            attended = ops.mean(scores.cross_attention[-1], axis=1)  # (B, K, S)
+            cache["coverage"] = cache["coverage"] + attended
+        x = ops.reshape(x, (-1, x.shape[-1]))  # (B * K, D)
+        return self.logits(x if rows is None else backend.take(x, rows)), cache
+
+    reorder_cache = staticmethod(search_cache.reorder)
+    compact_cache = staticmethod(search_cache.compact)
+
+    def compile(
+        self,
+        optimizer="adam",
+        loss=None,
+        *,
+        metrics=None,
+        micro_batches=1,
+        num_shards="auto",
+        r_drop=0.0,
+        **kwargs,
+    ):
+        """Prepares for `fit`, as in `keras.Model`, with three more arguments.
+
+        Args:
+            optimizer: a Keras optimizer; it clips the gradient of the whole batch.
+            loss: a `MaskedCrossentropy`, or another loss of labels (B, T) and logits (B, T, V).
+            metrics: Keras metrics of labels and logits. They see the logits of the step's own
+                forward pass, which take memory; what the callback `TokenLogs` shows is free.
+            micro_batches: cuts a batch into parts, one after another, to save memory. The gradient
+                is that of the whole batch.
+            num_shards: cuts each of these again, into parts that run at the same time, each on a
+                core. "auto" is `default_shards()`, but 1 where parts do not help (`run_eagerly`,
+                `jit_compile`, several devices) or layers add losses.
+            r_drop: alpha of R-Drop (Liang et al., 2021, "R-Drop: Regularized Dropout for Neural
+                Networks"): each sentence passes the model twice, with different dropout, and a
+                quarter of alpha times the sum of the two KL divergences between its predictions
+                is added to their mean loss. 0 for none.
+            **kwargs: further arguments of `keras.Model.compile`.
+
+        Raises:
+            ValueError: if a value is out of range, or needs `MaskedCrossentropy` on TensorFlow.
+        """
+        check_positive_int("micro_batches", micro_batches)
+        if num_shards != "auto":
+            check_positive_int("num_shards", num_shards)
+        if not 0 <= r_drop < float("inf"):
+            raise ValueError(f"r_drop must be at least 0, but is {r_drop!r}.")
+        reasons = self._reasons_for_another_step(loss, kwargs.get("loss_weights"))
+        for name, value, *defaults in (
+            ("micro_batches", micro_batches, 1),
+            ("num_shards", num_shards, "auto", 1),
+            ("r_drop", r_drop, 0),
+        ):
+            if reasons and value not in defaults:
+                raise ValueError(
+                    f"{name}={value!r} needs the model's own training step, but it takes Keras's: "
+                    f"{'; '.join(reasons)}. Change that, or leave {name} at {defaults[0]}."
+                )
+        self.micro_batches, self.num_shards, self.r_drop = micro_batches, num_shards, r_drop
+        self.r_drop_paused = False
+        self.step_metrics = None if reasons else StepMetrics()
+        self.shows_logits = bool(metrics or kwargs.get("weighted_metrics")) or (
+            type(self).compute_metrics is not keras.Model.compute_metrics
+        )
+        super().compile(optimizer, loss, metrics=metrics, **kwargs)
+
+    def _reasons_for_another_step(self, loss, loss_weights) -> list[str]:
+        """Why Keras's own step has to be taken; an empty list if it need not."""
+        own = type(self)
+        methods = (own.call, own.logits, own.compute_loss)
+        reasons = {
+            "the backend is not TensorFlow": not backend.on_tensorflow(),
+            f"loss is {loss!r}, not a MaskedCrossentropy": type(loss) is not MaskedCrossentropy,
+            "it has loss_weights": loss_weights is not None,
+            "it has an activity_regularizer of logits": self.activity_regularizer is not None,
+            "it has a call, logits or compute_loss of its own": methods
+            != (TokenModel.call, TokenModel.logits, keras.Model.compute_loss),
+        }
+        return [reason for reason, holds in reasons.items() if holds]
+
+    def get_compile_config(self):
+        names = ("micro_batches", "num_shards", "r_drop") if self.compiled else ()
+        return {**super().get_compile_config(), **{name: getattr(self, name) for name in names}}
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def make_train_function(self, force=False):
+        if self.r_drop_paused and not force:  # left so by a `fit` that was interrupted
+            self.r_drop_paused, force = False, True
+        # An optimizer that makes its variables in the first step has it traced a second time.
+        if self.built and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        super().make_train_function(force)
+
+    def fit(self, *args, class_weight=None, **kwargs):
+        """Trains as `keras.Model.fit` does, without `class_weight`; use `sample_weight`."""
+        step.refuse_class_weight(class_weight)
+        return super().fit(*args, **kwargs)
+
+    def train_on_batch(self, *args, class_weight=None, **kwargs):
+        """Trains as `keras.Model.train_on_batch` does, without `class_weight`."""
+        step.refuse_class_weight(class_weight)
+        return super().train_on_batch(*args, **kwargs)
+
+    def reset_metrics(self):
+        super().reset_metrics()
+        if self.step_metrics is not None:
+            self.step_metrics.reset()
+
+    def train_step(self, *args):
+        if self.step_metrics is None:
+            return super().train_step(*args)
+        batch = step.unpack(*args)
+        r_drop = 0.0 if self.r_drop_paused else self.r_drop
+        gradients, loss, logits = self._run_batch(batch, training=True, r_drop=r_drop)
+        gradients = step.add_regularization(self, gradients)
+        regularization = step.regularization(self)  # before the weights change
+        gradients, norm = step.reduce_gradients(gradients, self.optimizer)
+        if gradients:  # not all weights are frozen
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.step_metrics.gradient_norm.update_state(norm)
+        return self._logs(batch, loss, regularization, logits)
+
+    def test_step(self, *args):
+        if self.step_metrics is None:
+            return super().test_step(*args)
+        batch = step.unpack(*args)
+        _, loss, logits = self._run_batch(batch, training=False)
+        return self._logs(batch, loss, step.regularization(self), logits)
+
+    def _run_batch(self, batch, **options):
+        """`step.run_batch` in as many parts as chosen, with logits if a metric wants them."""
+        shards = self.num_shards
+        if shards == "auto":
+            # What XLA has compiled runs one iteration of a loop after another, as eager code does.
+            one = replicas() > 1 or self.jit_compile or self.run_eagerly
+            shards = 1 if one else default_shards()
+        if self.shows_logits:
+            options["states_dtype"] = self.compute_dtype
+        parts = {"parts": self.micro_batches * shards, "at_once": shards}
+        try:
+            gradients, loss, states = step.run_batch(self, batch, **parts, **options)
+        except step.AddedLossError:
+            if self.num_shards != "auto" or self.micro_batches > 1:
+                raise
+            gradients, loss, states = step.run_batch(self, batch, **options)
+        return gradients, loss, None if states is None else self.logits(states)
+
+    def _logs(self, batch, loss, regularization, logits):
+        """What a step reports: the loss and the compiled metrics."""
+        metrics = self.step_metrics
+        metrics.perplexity.update_state(loss.nll, ops.sum(batch.token_weights))
+        metrics.tokens.update_state(batch.num_tokens / replicas())
+        # A metric is averaged over replicas; the loss is a sum over them.
+        mean = loss.total / batch.num_tokens * replicas() + loss.added + regularization
+        tracker = next(metric for metric in self.metrics if metric.name == "loss")
+        tracker.update_state(mean, sample_weight=batch.num_tokens)
+        metrics.step_loss.update_state(sum_over_replicas(mean) / replicas())
+        if logits is None:
+            return self.get_metrics_result()
+        return self.compute_metrics(batch.inputs, batch.labels, logits, batch.sample_weight)

@@ -1,0 +1,200 @@
+"""The parts of a training step, as functions: loss, gradients of a batch in parts, clipping."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_transformer import backend
+from keras_transformer.training.distribution import replicas, sum_over_replicas
+from keras_transformer.training.losses import (
+    check_labels,
+    ids_of_labels,
+    num_real_tokens,
+    token_weights,
+)
+from keras_transformer.training.projected_crossentropy import projected_crossentropy
+
+
+class AddedLossError(ValueError):
+    """Layers add losses to a batch that is cut into parts."""
+
+
+class Batch(NamedTuple):
+    """What `fit` gives a step, checked, with the weight of each token."""
+
+    inputs: Any  # integers (B, T), or a tuple of such
+    labels: Any  # int32 (B, T), 0 at padding
+    sample_weight: Any
+    token_weights: Any  # float32 (B, T), 0 at padding
+    num_tokens: Any  # float32 scalar, real tokens of all replicas
+
+
+class Loss(NamedTuple):
+    """The loss of a batch or a part: float32 scalars, all of them sums over its tokens."""
+
+    total: Any  # the crossentropy, with label smoothing and R-Drop
+    nll: Any  # the crossentropy alone
+    added: Any  # what layers add: not a sum over tokens, so only of a whole batch
+
+
+def unpack(*args) -> Batch:
+    """The `Batch` of a step's arguments."""
+    inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
+    labels = ids_of_labels(labels)
+    weights = token_weights(labels, sample_weight)
+    return Batch(inputs, labels, sample_weight, weights, num_real_tokens(labels))
+
+
+class HiddenStates(keras.layers.Layer):
+    """A model's `hidden_states` as the call of a layer, whose `losses` are those of this call."""
+
+    def __init__(self, model):
+        super().__init__(autocast=False, dtype="float32", name="hidden_states")
+        self.model = model
+
+    def call(self, inputs, training=None):
+        return self.model.hidden_states(inputs, training=training)
+
+
+def forward(model, inputs, training, parts):
+    """A model's hidden states, and the sum of the losses that its layers add on the way.
+
+    Raises:
+        AddedLossError: if they add any and the inputs are one of several parts.
+    """
+    layer = HiddenStates(model)
+    states, losses = layer(inputs, training=training), layer.losses
+    # At the end of `losses` is one entry for each regularizer of a weight.
+    added = losses[: len(losses) - len(_regularized(model))]
+    if added and parts > 1:
+        raise AddedLossError(
+            "Layers of this model add losses (add_loss or activity_regularizer), which cannot be "
+            "summed over parts of a batch; compile with micro_batches=1 and num_shards=1."
+        )
+    return states, sum((ops.sum(ops.cast(x, "float32")) for x in added), ops.zeros(()))
+
+
+def run_batch(model, batch, *, training, parts=1, at_once=1, r_drop=0.0, states_dtype=None):
+    """The loss of a batch, summed over its parts, and in training its gradients.
+
+    Args:
+        model: a compiled `TokenModel`.
+        batch: a `Batch`.
+        training: whether gradients are wanted, and dropout applied.
+        parts: how many parts the batch is cut into.
+        at_once: how many of them are computed at the same time.
+        r_drop: alpha of R-Drop.
+        states_dtype: the dtype in which the hidden states are wanted, or None.
+
+    Returns:
+        Gradients, a list like `model.trainable_variables`, as `optimizer.scale_loss` scales them,
+        empty without training; the `Loss`; and the hidden states (B, T, D), or None.
+    """
+    variables = model.trainable_variables if training else []
+
+    def part(labels, token_weights, *ids):
+        if r_drop:
+            ids = [ops.concatenate([x, x]) for x in ids]
+
+        def loss_and_states():
+            inputs = keras.tree.pack_sequence_as(batch.inputs, ids)
+            states, added = forward(model, inputs, training, parts)
+            check_labels(labels, states.shape[1])
+            smoothing = model.loss.label_smoothing
+            sums = projected_crossentropy(
+                states, model.lm_head_kernel(), labels, token_weights, smoothing, r_drop
+            )
+            loss = Loss(*sums, added)
+            mean = loss.total / batch.num_tokens + added / replicas()
+            return model.optimizer.scale_loss(mean) if training else mean, loss, states
+
+        (_, loss, states), gradients = backend.value_and_gradients(loss_and_states, variables)
+        states = None if states_dtype is None else ops.cast(states, states_dtype)
+        return [*gradients, *loss], states if states is None else states[: ops.shape(labels)[0]]
+
+    zeros = [*(ops.zeros(v.shape, v.dtype) for v in variables), *[ops.zeros(())] * 3]
+    tensors = batch.labels, batch.token_weights, *keras.tree.flatten(batch.inputs)
+    sums, states = backend.sum_over_parts(
+        part, tensors, zeros, parts=parts, at_once=at_once, rows_dtype=states_dtype
+    )
+    return sums[: len(variables)], Loss(*sums[len(variables) :]), states
+
+
+def refuse_class_weight(class_weight) -> None:
+    """Raises a ValueError unless `class_weight` is None."""
+    if class_weight is not None:
+        raise ValueError(
+            "class_weight has no meaning for sequences of labels: Keras would read each row as one "
+            "class. Give sample_weight of shape (B, T), such as a table of weights at the labels."
+        )
+
+
+def regularization(model):
+    """The sum of what the regularizers of the trainable weights cost, float32."""
+    costs = (ops.cast(v.regularizer(v), "float32") for v in _regularized(model))
+    return sum(costs, ops.zeros(()))
+
+
+def add_regularization(model, gradients):
+    """Gradients with those of `regularization` added, which no part of a batch has."""
+    variables = _regularized(model)
+    if not variables:
+        return gradients
+
+    def loss():
+        return (model.optimizer.scale_loss(regularization(model) / replicas()),)
+
+    _, more = backend.value_and_gradients(loss, variables)
+    by_id = {id(v): gradient for v, gradient in zip(variables, more, strict=True)}
+    pairs = zip(model.trainable_variables, gradients, strict=True)
+    return [gradient + by_id.get(id(v), 0) for v, gradient in pairs]
+
+
+def _regularized(model):
+    return [v for v in model.trainable_variables if v.regularizer is not None]
+
+
+def reduce_gradients(gradients, optimizer):
+    """Gradients as `optimizer.apply_gradients` takes them, and their norm before clipping.
+
+    Keras would clip the gradient of each replica and then sum over replicas. Here the sum is
+    clipped, and divided by the number of replicas, which the optimizer sums over once more.
+    """
+    gradients = [sum_over_replicas(gradient) for gradient in gradients]
+    norm = global_norm(gradients) / optimizer.scale_loss(1.0)
+    if replicas() > 1:  # else the optimizer clips, after it has accumulated gradients
+        gradients = [x / replicas() for x in clipped(gradients, norm, optimizer)]
+    return gradients, norm
+
+
+def clipped(gradients, norm, optimizer):
+    """Gradients clipped as the optimizer would.
+
+    Args:
+        gradients: a list of tensors, of the loss as `optimizer.scale_loss` scales it.
+        norm: their global norm, of the unscaled loss.
+        optimizer: a Keras optimizer with `clipnorm`, `global_clipnorm`, `clipvalue`, or none.
+    """
+    scale = optimizer.scale_loss(1.0)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+    if optimizer.clipvalue is not None:
+        limit = optimizer.clipvalue * scale
+        return [ops.clip(x, -limit, limit) for x in gradients]
+    if optimizer.clipnorm is not None:
+        limit = optimizer.clipnorm * scale
+        return [x * shrink_factor(global_norm([x]), limit) for x in gradients]
+    if optimizer.global_clipnorm is not None:
+        factor = shrink_factor(norm, optimizer.global_clipnorm)
+        return [x * factor for x in gradients]
+    return gradients
+
+
+def global_norm(tensors):
+    """The Euclidean norm of all numbers of a list of tensors, float32."""
+    return ops.sqrt(sum(ops.sum(ops.square(ops.cast(x, "float32"))) for x in tensors))
+
+
+def shrink_factor(norm, limit):
+    """The factor that brings a norm down to a limit; 1 if it is below."""
+    return ops.minimum(1.0, ops.divide_no_nan(limit, norm))
