@@ -1,4 +1,4 @@
-"""The numbered versions of a served model, each of which appears whole or not at all."""
+"""The numbered versions of a served model, written whole or not at all."""
 
 import shutil
 import tempfile

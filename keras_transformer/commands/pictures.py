@@ -35,7 +35,7 @@ def sentence_figures(inspection, shown) -> dict:
 
 
 def padded_mask_maps(inspection):
-    """The masks of a sentence whose batch has a longer one."""
+    """The masks of a sentence that is padded to the length of a longer one."""
     ids = (np.pad(ids, (0, NUM_PADDED)) for ids in (inspection.source_ids, inspection.read_ids))
     padding = ["<pad>"] * NUM_PADDED
     return mask_maps(*ids, inspection.source_pieces + padding, inspection.read_pieces + padding)

@@ -47,7 +47,7 @@ def beam_search(
     `log_prob / length_penalty(max_length)` bounds what a live one can reach. With a beam of one
     this is greedy search; with a beam as wide as the space of translations it is exhaustive.
 
-    A hypothesis whose logits are not finite is dropped.
+    If its logits are not finite, a hypothesis is dropped.
 
     Args:
         model: `step_fn(token_ids, cache, position) -> (logits, cache)` with ids (B * K,) and logits

@@ -30,7 +30,7 @@ def greedy_search(
 ) -> SearchResult:
     """Extends each hypothesis by one token per step until the end token.
 
-    A hypothesis whose logits are not finite ends there, as one that does not exist.
+    If the logits are not finite, the hypothesis ends at this step and counts as missing.
 
     Args:
         model: `step_fn(token_ids, cache, position) -> (logits, cache)` with ids (B,) and logits
