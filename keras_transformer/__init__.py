@@ -1,10 +1,10 @@
 """Transformers for Keras 3, from text to a served translation.
 
-The pipeline, a line a stage:
+The pipeline, one line per stage:
 
 - text in, batches out: `read_files`, `Tokenizer`, `TokenBatches`, `PackedBatches`;
 - layers, written like the paper: `MultiHeadAttention`, `FeedForward`, `EncoderLayer`, ...;
-- models: `Transformer`, `LanguageModel`, `SequenceClassifier`, sizes with a name in `presets`;
+- models: `Transformer`, `LanguageModel`, `SequenceClassifier`, named sizes in `presets`;
 - training with `model.fit`: `TransformerSchedule`, `MaskedCrossentropy`, callbacks, checkpoints;
 - search over any step function: `greedy_search`, `beam_search`, by `Greedy`, `Beam` or `Sample`;
 - text to text: `Translator`, `TextGenerator`, and runs on disk: `save_run`, `load_run`;

@@ -40,6 +40,6 @@ def lazy_names(package: str):
 
 
 def _homes(source: bytes) -> dict[str, str]:
-    """The module of every name that a stub imports."""
+    """Maps every name that a stub imports to its module."""
     imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
     return {alias.name: node.module for node in imports for alias in node.names}

@@ -1,8 +1,8 @@
-"""What differs between backends, and raw kernels: behind plain names, each with its formula.
+"""Operations that differ between backends: plain names, each with its formula.
 
 The rest of the package is written with `keras.ops`. A function stands here if TensorFlow has an
 operation that is much faster than what `keras.ops` makes, or one that Keras does not offer. Its
-docstring says what it computes; on other backends it computes just that.
+docstring says what it computes, and if it does so on TensorFlow only.
 """
 
 import keras
@@ -10,12 +10,12 @@ from keras import ops
 
 
 def on_tensorflow() -> bool:
-    """Whether Keras runs on TensorFlow."""
+    """Returns whether Keras runs on TensorFlow."""
     return keras.backend.backend() == "tensorflow"
 
 
 def check_tensorflow(what: str) -> None:
-    """A ValueError if Keras runs on another backend than TensorFlow, which `what` needs."""
+    """Raises a ValueError if Keras does not run on TensorFlow, which `what` needs."""
     if not on_tensorflow():
         raise ValueError(
             f"A {what} is a TensorFlow graph, but the Keras backend is "
@@ -24,17 +24,18 @@ def check_tensorflow(what: str) -> None:
 
 
 def take(x, indices, axis=0):
-    """`x[indices]`, or with `axis=1` `x[:, indices]`, of each tensor.
+    """Takes `x[indices]`, or `x[:, indices]` with `axis=1`, from each tensor of `x`.
 
-    `ops.take` minds negative indices, in many small operations. Here they are not allowed.
+    `ops.take` supports negative indices, at the cost of many small operations. Here they are not
+    allowed.
 
     Args:
         x: tensor (N, ...) or (M, N, ...), or a nested structure of such tensors.
         indices: integers of any shape, in [0, N).
-        axis: that of N, 0 or 1.
+        axis: the axis of N, 0 or 1.
 
     Returns:
-        Like `x`, with the shape of `indices` in place of N.
+        The structure of `x`, with the shape of `indices` in place of N.
     """
 
     def take_one(x):
@@ -48,14 +49,14 @@ def take(x, indices, axis=0):
 
 
 def batched_gather(x, indices):
-    """`x[r, indices[r]]` for each row r, of each tensor.
+    """Takes `x[r, indices[r]]` for each row r, from each tensor of `x`.
 
     Args:
         x: tensor (R, N, ...), or a nested structure of such tensors.
         indices: integers (R, k), in [0, N).
 
     Returns:
-        Like `x`, of tensors (R, k, ...).
+        The structure of `x`, with tensors (R, k, ...).
     """
 
     def gather_one(x):
@@ -70,9 +71,9 @@ def batched_gather(x, indices):
 
 
 def write_slice(x, new, index):
-    """`x` with `x[:, :, index:index + T] = new`, as a new tensor.
+    """Returns a copy of `x` with `x[:, :, index:index + T] = new`.
 
-    `ops.slice_update` is an XLA operation on TensorFlow, which TensorFlow Serving refuses.
+    On TensorFlow, `ops.slice_update` is an XLA operation, and TensorFlow Serving refuses it.
 
     Args:
         x: tensor (B, H, L, D/H).
@@ -89,16 +90,16 @@ def write_slice(x, new, index):
 
 
 def write_slice_in_place(x, new, index, rows=None):
-    """`write_slice` into the memory of `x`, which must not be used afterwards.
+    """Does what `write_slice` does, in the memory of `x`, which must not be used afterwards.
 
-    TensorFlow writes T positions where others copy L. Elsewhere it is `write_slice`. In a graph,
-    `x` must not be zeros that were made there: equal tensors may share their memory.
+    So TensorFlow writes T positions instead of copying L; other backends call `write_slice`. In a
+    graph, `x` must not be zeros that were made there: equal tensors may share their memory.
 
     Args:
         x: tensor (B, H, L, D/H), L a multiple of T.
         new: tensor (B, H, T, D/H), T known.
         index: integer scalar, a multiple of T, at most L - T.
-        rows: from `slice_rows`, which need not be computed for every tensor of a step.
+        rows: what `slice_rows` returns, to be computed once per step; None computes it here.
 
     Returns:
         Tensor (B, H, L, D/H).
@@ -113,7 +114,7 @@ def write_slice_in_place(x, new, index, rows=None):
 
 
 def slice_rows(x, length, index):
-    """Where `x[:, :, index:index + T]` is in `x` (B, H, L, D/H) as (B * H * L / T, T * D/H).
+    """Finds the rows of `x[:, :, index:index + T]` in `x` reshaped to (B * H * L / T, T * D/H).
 
     Args:
         x: tensor (B, H, L, D/H), L a multiple of T.
@@ -121,7 +122,7 @@ def slice_rows(x, length, index):
         index: integer scalar, a multiple of T.
 
     Returns:
-        int32 (B * H,).
+        The numbers of the rows, int32 (B * H,).
     """
     batch_size, num_heads, places = ops.shape(x)[:3]
     heads = ops.arange(batch_size * num_heads, dtype="int32")  # (B * H,)
@@ -132,15 +133,39 @@ def slice_rows(x, length, index):
 HAS_FUSED_ATTENTION = keras.backend.backend() == "jax"
 
 
-def matmul_by_head(x, y, transpose_y=False):
-    """`x y`, or `x y^T`, of each head.
+def fused_attention(query, key, value, mask=None):
+    """Computes `softmax(Q K^T / sqrt(d_k)) V` without the scores (B, H, T, S) in memory.
 
-    For a single query in float32, TensorFlow's second kernel is faster than oneDNN's.
+    Dao et al. (2022), "FlashAttention". Keras takes such a kernel where device, dtype and shapes
+    allow, and the formula elsewhere.
+
+    Args:
+        query: tensor (B, H, T, d_k).
+        key: tensor (B, H, S, d_k).
+        value: tensor (B, H, S, d_v).
+        mask: boolean, broadcastable to (B, 1, T, S), True = may attend.
+
+    Returns:
+        Tensor (B, H, T, d_v).
+    """
+    query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
+    if mask is not None:
+        # cuDNN's kernel refuses a mask of one row for all queries.
+        mask = ops.broadcast_to(mask, (mask.shape[0], 1, query.shape[1], key.shape[1]))
+    output = ops.dot_product_attention(query, key, value, mask=mask)  # (B, T, H, d_v)
+    return ops.transpose(output, (0, 2, 1, 3))  # (B, H, T, d_v)
+
+
+def matmul_by_head(x, y, transpose_y=False):
+    """Computes `x y`, or `x y^T`, for each head.
+
+    For a single query in float32, TensorFlow's own `BatchMatMulV3` is faster than oneDNN's kernel,
+    which `ops.matmul` uses.
 
     Args:
         x: tensor (B, H, T, M).
         y: tensor (B, H, M, N), or (B, H, N, M) with `transpose_y`.
-        transpose_y: whether the last two axes of `y` change places.
+        transpose_y: whether to swap the last two axes of `y`.
 
     Returns:
         Tensor (B, H, T, N).
@@ -154,14 +179,14 @@ def matmul_by_head(x, y, transpose_y=False):
 
 
 def random_bytes(shape, seed_generator):
-    """Independent and uniform bytes: four from each random word, where the backend allows it.
+    """Draws independent uniform bytes, four from each random word where the backend allows it.
 
     Args:
-        shape: of the result.
+        shape: the shape of the result.
         seed_generator: a `keras.random.SeedGenerator`.
 
     Returns:
-        Tensor of that shape, uint8.
+        uint8 tensor of that shape.
     """
     if keras.backend.backend() == "jax":
         import jax
@@ -200,27 +225,25 @@ def add_at(x, columns, numbers):
 
 
 def non_negative(x, message):
-    """`x` itself. On TensorFlow a negative number in it is an error that shows `message`."""
+    """Returns `x`. On TensorFlow, a negative number in it raises an error with `message`."""
     if not on_tensorflow():
         return x
     import tensorflow as tf
 
-    # A graph may change weights before it sees the error, unless the numbers wait for it.
+    # Otherwise a graph may change weights before the check raises its error.
     with tf.control_dependencies([tf.debugging.assert_non_negative(x, message)]):
         return tf.identity(x)
 
 
 def value_and_gradients(function, variables):
-    """What a function returns, and the gradients of its first value; on TensorFlow.
-
-    The gradient by an element w is the limit of `(f(w + h) - f(w - h)) / (2 h)`.
+    """Calls a function and computes the gradients of its first value, on TensorFlow only.
 
     Args:
         function: function without arguments that returns a tuple; its first value is a scalar.
         variables: Keras variables.
 
     Returns:
-        The tuple, and a list of dense tensors, zeros where the value does not depend on a variable.
+        The tuple, and a list of dense gradients, 0 where the value does not depend on a variable.
     """
     import tensorflow as tf
 
@@ -232,20 +255,21 @@ def value_and_gradients(function, variables):
 
 
 def sum_over_parts(function, tensors, zeros, *, parts=1, at_once=1, rows_dtype=None):
-    """`function(*tensors)`, but for rounding, computed in parts of a batch; on TensorFlow.
+    """Computes `function(*tensors)`, but for rounding, in parts of a batch; on TensorFlow.
 
     Args:
         function: from a part's tensors to a list of sums over the part, like `zeros`, and a tensor
             with one entry for each row of the part, or None.
         tensors: tensors (B, ...).
         zeros: a list of zeros.
-        parts: the number of parts. Where it does not divide B, rows of zeros follow the last.
-        at_once: how many parts a graph computes at the same time. With one, a part's activations
-            are freed before the next part begins.
+        parts: the number of parts; see `TokenModel.compile`. If it does not divide B, rows of zeros
+            are added at the end.
+        at_once: the number of parts that a graph computes at the same time. With one, a part's
+            activations are freed before the next part begins.
         rows_dtype: the dtype of the second result; None if it is None.
 
     Returns:
-        The sums over all parts, a list, and a tensor (B, ...) or None.
+        The list of sums over all parts, and a tensor (B, ...) or None.
     """
     if parts == 1:
         return function(*tensors)
@@ -268,7 +292,7 @@ def sum_over_parts(function, tensors, zeros, *, parts=1, at_once=1, rows_dtype=N
 
 
 def _split(x, parts):
-    """(B, ...) to (parts, ceil(B / parts), ...), with rows of zeros at the end."""
+    """Reshapes (B, ...) to (parts, ceil(B / parts), ...), with rows of zeros at the end."""
     rows = -(-ops.shape(x)[0] // parts)
     padding = [(0, parts * rows - ops.shape(x)[0])] + [(0, 0)] * (len(x.shape) - 1)
     return ops.reshape(ops.pad(x, padding), (parts, rows, *ops.shape(x)[1:]))

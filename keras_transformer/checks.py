@@ -8,9 +8,9 @@ LARGEST_INT32, LARGEST_SEED = 2**31 - 1, 2**63 - 1
 
 
 def check_number(name: str, value, kind: type, allowed: str, is_allowed, remedy: str = ""):
-    """`value`, of Python or NumPy, as `kind`, `int` or `float`, if `is_allowed(value)`.
+    """Returns a number of Python or NumPy as `kind`; raises if `is_allowed(value)` is false.
 
-    The error says that it must be `allowed`, and how to mend it.
+    `kind` is `int` or `float`. The error says that the value must be `allowed`, and the remedy.
     """
     numbers = Integral if kind is int else Real
     if isinstance(value, bool) or not isinstance(value, numbers) or not is_allowed(value):
@@ -19,36 +19,39 @@ def check_number(name: str, value, kind: type, allowed: str, is_allowed, remedy:
 
 
 def check_int(name: str, value, least: int, most: int = LARGEST_INT32) -> int:
-    """An integer of Python or NumPy, as an `int`."""
+    """Returns an integer of Python or NumPy as an `int`; raises outside [least, most]."""
     check_number(name, value, int, f"an integer of at least {least}", lambda x: x >= least)
     return check_number(name, value, int, f"at most {most}", lambda x: x <= most)
 
 
 def check_ints(values: dict, least: dict[str, int]) -> dict:
-    """`values`, in which each that has a least value is an integer of at least that."""
+    """Returns `values`; checks those that `least` names as integers of at least that."""
     return {k: check_int(k, v, least[k]) if k in least else v for k, v in values.items()}
 
 
 def check_counts(name: str, values) -> tuple[int, ...]:
-    """Integers of at least 0."""
+    """Returns integers of at least 0 as a tuple; raises for others."""
     return tuple(check_count(name, value) for value in values)
 
 
 def check_positive_int(name: str, value) -> int:
+    """Returns an integer of at least 1; raises for another value."""
     return check_int(name, value, 1)
 
 
 def check_count(name: str, value) -> int:
+    """Returns an integer of at least 0; raises for another value."""
     return check_int(name, value, 0)
 
 
 def check_seed(value) -> int:
+    """Returns a seed that every random generator of the library takes; raises for others."""
     return check_int("seed", value, 0, LARGEST_SEED)
 
 
 def check_texts(name: str, texts) -> list[str]:
-    """`texts` as a list, if all of them are strings; a TypeError that names them if not."""
-    texts = texts.tolist() if hasattr(texts, "tolist") else texts  # of numpy or pandas
+    """Returns `texts` as a list of strings; raises a TypeError that names what is not one."""
+    texts = texts.tolist() if hasattr(texts, "tolist") else texts  # NumPy or pandas
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"{name} must be a list of strings, but is one: {texts!r}; use [text].")
     if isinstance(texts, Mapping) or hasattr(texts, "columns") or not hasattr(texts, "__iter__"):
@@ -62,7 +65,7 @@ def check_texts(name: str, texts) -> list[str]:
 
 
 def check_aligned(**named) -> list[list[str]]:
-    """Two lists of strings, given by their names in the plural, if they are equally long."""
+    """Returns two lists of strings, named in the plural; raises if their lengths differ."""
     texts = [check_texts(name, texts) for name, texts in named.items()]
     (first, second), sizes = named, [len(column) for column in texts]
     if sizes[0] != sizes[1]:
@@ -74,10 +77,12 @@ def check_aligned(**named) -> list[list[str]]:
 
 
 def check_rate(name: str, value) -> float:
+    """Returns a rate of dropout, in [0, 1); raises for another value."""
     return check_number(name, value, float, "a number in [0, 1)", lambda x: 0 <= x < 1)
 
 
 def check_heads(d_model: int, num_heads: int) -> tuple[int, int]:
+    """Returns a model's width and number of heads; raises if the heads do not divide the width."""
     d_model = check_positive_int("d_model", d_model)
     num_heads = check_positive_int("num_heads", num_heads)
     if d_model % num_heads:
@@ -89,6 +94,7 @@ def check_heads(d_model: int, num_heads: int) -> tuple[int, int]:
 
 
 def check_choice(name: str, value, choices) -> str:
+    """Returns `value` if it is one of `choices`; raises if not."""
     if value not in choices:
         allowed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {allowed}, but is {value!r}.")
@@ -96,6 +102,7 @@ def check_choice(name: str, value, choices) -> str:
 
 
 def check_quantiles(values) -> tuple[float, ...]:
+    """Returns the levels of quantiles as a tuple; raises if they do not rise within (0, 1)."""
     values = tuple(values) if hasattr(values, "__iter__") else (values,)
     numbers = all(isinstance(value, Real) and 0 < value < 1 for value in values)
     if not numbers or any(low >= high for low, high in zip(values, values[1:], strict=False)):
@@ -106,7 +113,7 @@ def check_quantiles(values) -> tuple[float, ...]:
 
 
 def check_directory(name: str, path) -> None:
-    """A ValueError if `path` cannot be a directory, since it or a part of it is a file."""
+    """Raises a ValueError if `path`, or a folder above it, is a file."""
     for part in (Path(path), *Path(path).parents):
         if part.exists():
             if not part.is_dir():
@@ -115,7 +122,7 @@ def check_directory(name: str, path) -> None:
 
 
 def check_new_file(name: str, path) -> None:
-    """A ValueError if no file can be made at `path`; call it before the work is done."""
+    """Raises a ValueError if no file can be made at `path`; call it before long work."""
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{name} {path} is a directory; name a file in it.")

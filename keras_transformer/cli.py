@@ -1,7 +1,7 @@
 """The command line: runs a command, and turns a failure into an exit code and one line.
 
-Nothing here imports TensorFlow or Keras; a command does so when it runs. So the answer to `--help`
-or to a misspelt option is immediate.
+Nothing here imports TensorFlow or Keras; a command does so when it runs. So `--help` and the error
+for a misspelt option come at once.
 """
 
 import os
@@ -15,7 +15,7 @@ from keras_transformer.commands.options import build_parser
 
 
 def main(arguments=None) -> int:
-    """Runs one command; returns its exit code: 0 done, 1 failed, 2 bad usage."""
+    """Runs one command; returns 0, or 1 if it failed. Bad usage exits with 2."""
     _reopen_closed_streams()
     options = build_parser().parse_args(arguments)
     if not options.verbose:
@@ -61,14 +61,15 @@ def _silence_native_log() -> None:
 def _turn_on_onednn() -> None:
     """Turns on oneDNN's matrix products.
 
-    By default TensorFlow uses them only on processors with AVX-512 VNNI, but AVX2 gains, too.
+    By default TensorFlow uses them only on processors with AVX-512 VNNI, but they are faster with
+    AVX2, too.
     """
     if platform.machine() in {"x86_64", "AMD64"}:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def _exit_when_terminated() -> None:
-    """Cleans up at SIGTERM, with which containers and schedulers stop a process."""
+    """Exits with cleanup at SIGTERM, by which containers and schedulers stop a process."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 

@@ -1,4 +1,4 @@
-"""Sizes of `Transformer` with a name: plain dicts of its arguments, unpacked by the caller.
+"""Named sizes of `Transformer`: plain dicts of its arguments, unpacked by the caller.
 
 `BASE` and `BIG` are rows "base" and "big" of table 3 in "Attention Is All You Need" (Vaswani et
 al., 2017). `TINY` is the text-only model of Wu et al. (2021), sized for some ten thousand sentence

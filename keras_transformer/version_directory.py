@@ -1,4 +1,4 @@
-"""The numbered versions of a served model, written whole or not at all."""
+"""The numbered versions of a served model, each written as a whole or not at all."""
 
 import shutil
 import tempfile
@@ -10,17 +10,17 @@ from keras_transformer.checks import check_directory
 
 
 def write_version(directory, write, overwrite=False) -> str:
-    """Has `write` fill the next version of a model directory.
+    """Lets `write` fill the next version of a model directory.
 
-    The version is written to a directory whose name is no number, and then renamed, so that a
-    server that polls `directory` never sees half of one.
+    The version is written to a directory whose name is not a number, and then renamed. So a server
+    that polls `directory` never sees half of one.
 
     Args:
-        directory: the model's directory; versions count up from 1. A directory whose name is a
-            number is the version itself.
-        write: function of the path of an empty directory, which it fills and tests. If it raises,
+        directory: the model's directory; versions count up from 1. If its name is a number, it is
+            the version itself.
+        write: function that fills and tests an empty directory, given its path. If it raises,
             nothing appears.
-        overwrite: whether a version that exists is replaced.
+        overwrite: whether to replace a version that exists.
 
     Returns:
         The path of the new version.
@@ -32,31 +32,31 @@ def write_version(directory, write, overwrite=False) -> str:
     is_new = not directory.is_dir()
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        # Inside, since the directory itself may be a volume of its own.
-        number = partial(next_version, directory) if version is None else lambda: version
-        return write_whole(directory, number, write, overwrite)
+        make_name = partial(next_version, directory) if version is None else lambda: version
+        # The temporary directory is inside, since `directory` may be a volume of its own.
+        return write_whole(directory, make_name, write, overwrite)
     finally:
         if is_new:
             with suppress(OSError):  # it holds a version
                 directory.rmdir()
 
 
-def write_whole(parent, name, write, overwrite=False) -> str:
-    """Has `write` fill a new directory, which gets its name, of the function `name`, when full."""
+def write_whole(parent, make_name, write, overwrite=False) -> str:
+    """Lets `write` fill a temporary directory, then renames it to `make_name()`."""
     temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
     try:
         write(temporary)
         temporary.chmod(0o755)
-        final = parent / str(name())
-        if overwrite and final.exists():
-            shutil.rmtree(final)
-        return str(temporary.rename(final))
+        path = parent / str(make_name())
+        if overwrite and path.exists():
+            shutil.rmtree(path)
+        return str(temporary.rename(path))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _place(directory: Path, overwrite: bool):
-    """The model's directory, and the version that was asked for or None."""
+    """Returns the model's directory, and the version that was asked for, or None."""
     check_directory("The place to export to", directory)
     if not directory.name.isdecimal():
         return directory, None
@@ -68,22 +68,22 @@ def _place(directory: Path, overwrite: bool):
             "(--overwrite)."
         )
     if directory.exists() and not (directory / "saved_model.pb").is_file():
-        raise ValueError(f"{directory} is no SavedModel to replace; name another directory.")
+        raise ValueError(f"{directory} is not a SavedModel; name another directory.")
     return directory.parent, version
 
 
 def next_version(directory) -> int:
-    """One more than the largest numeric name in `directory`, from 1."""
+    """Returns one more than the largest numeric name in `directory`, or 1."""
     return 1 + max(versions(directory), default=0)
 
 
 def versions(directory) -> list[int]:
-    """The numeric names in `directory`, those that TensorFlow Serving reads as versions."""
+    """Lists the numeric names in `directory`, which TensorFlow Serving reads as versions."""
     return [int(entry.name) for entry in Path(directory).iterdir() if entry.name.isdecimal()]
 
 
 def saved_model_path(directory):
-    """The SavedModel in `directory`: itself, or its newest version; None if there is none."""
+    """Returns the SavedModel in `directory`: itself, its newest version, or None."""
     directory = Path(directory)
     if (directory / "saved_model.pb").is_file():
         return directory

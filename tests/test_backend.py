@@ -4,11 +4,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import ops
 
 from keras_transformer import backend
 from keras_transformer.backend import (
     add_at,
     batched_gather,
+    fused_attention,
     matmul_by_head,
     non_negative,
     random_bytes,
@@ -18,6 +20,7 @@ from keras_transformer.backend import (
     write_slice,
     write_slice_in_place,
 )
+from keras_transformer.layers.attention import dot_product_attention
 
 IN_GRAPH = pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
 
@@ -201,3 +204,21 @@ def test_sums_and_rows_of_parts_are_those_of_the_whole(parts, wrap):
     for value, whole in zip(sums, function(x)[0], strict=True):
         np.testing.assert_allclose(value, whole, atol=1e-5)
     np.testing.assert_array_equal(rows, 2 * x)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1, 5), (1, 1, 3, 5), (1, 1, 1, 5), (2, 1, 3, 5)])
+def test_the_fused_kernel_gives_the_formula_and_sees_a_mask_of_every_query(
+    monkeypatch, random, shape
+):
+    query, key, value = random(2, 4, 3, 8), random(2, 4, 5, 8), random(2, 4, 5, 8)
+    mask = (np.arange(5) < np.arange(3, 3 + shape[0])[:, None, None, None]) & np.ones(shape, bool)
+    masks, of_keras = [], ops.dot_product_attention
+
+    def fused_kernel(*args, mask):
+        masks.append(mask)
+        return of_keras(*args, mask=mask)
+
+    monkeypatch.setattr(ops, "dot_product_attention", fused_kernel)
+    expected, _ = dot_product_attention(query, key, value, mask)
+    np.testing.assert_allclose(fused_attention(query, key, value, mask), expected, atol=1e-5)
+    assert [mask.shape for mask in masks] == [(shape[0], 1, 3, 5)]

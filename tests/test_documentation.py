@@ -108,7 +108,7 @@ def test_the_code_of_the_translation_page_runs(run_code, monkeypatch):
     size = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16, "dropout": 0.0}
     monkeypatch.setattr(keras_transformer.presets, "TINY", size)
     # The page loads its export itself.
-    monkeypatch.setattr("keras_transformer.export.saved_model.self_test", lambda path: None)
+    monkeypatch.setattr("keras_transformer.export.saved_model.self_test", lambda *_: None)
     for name, count in (("train", 40), ("valid", 4)):
         for language, line in (("en", "a small dog runs home"), ("de", "ein kleiner Hund rennt")):
             Path(f"{name}.{language}").write_text(f"{line}\n" * count, "utf-8")

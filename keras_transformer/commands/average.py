@@ -14,7 +14,7 @@ def run(options) -> None:
     if Path(options.out).exists() and any(Path(options.out).iterdir()):
         raise ValueError(f"{options.out} is not empty; name a new directory.")
     if not is_run(options.run):
-        raise ValueError(f"{options.run} is no run; name a directory that train has written.")
+        raise ValueError(f"{options.run} is not a run; name a directory that train has written.")
     model, tokenizer = load_run(options.run)
     weights = EpochWeights(Path(options.run) / CHECKPOINTS)
     history = read_history(weights.directory)

@@ -39,7 +39,7 @@ def run(options) -> None:
     """Trains, scores on held-out sentences, exports, and translates with the export."""
     run_directory, exports = Path(options.out) / "run", Path(options.out) / "export"
     start = time.monotonic()
-    say("Training on generated English sentences and their German translations")
+    show("Training on generated English sentences and their German translations")
     quiet = ["--quiet"] if options.quiet else []
     arguments = ["train", *TRAIN_OPTIONS, *quiet, "--out", str(run_directory)]
     train.run(build_parser().parse_args(arguments))
@@ -48,26 +48,28 @@ def run(options) -> None:
     sources, references = zip(*synthetic_pairs(NUM_TEST_PAIRS, split="test"), strict=True)
     translations = translator(sources)
     scores = score_translations(translations, references)
-    say(f"\nOn {len(sources)} sentences that training never saw:")
-    say(f"  exact match {exact_match(translations, references):.1f} %")
-    say(f"  BLEU {scores.bleu:.1f}  {scores.bleu_signature}")
+    show(f"\nOn {len(sources)} sentences that training never saw:")
+    show(f"  exact match {exact_match(translations, references):.1f} %")
+    show(f"  BLEU {scores.bleu:.1f}  {scores.bleu_signature}")
 
     exported = translator.export(exports)
-    say(f"\nExported to {exported}. A process without this library translates:")
+    show(f"\nExported to {exported}. A process without this library translates:")
     translate_in_fresh_process(exported, sources[:NUM_SHOWN])
 
     command = sys.argv[0] if Path(sys.argv[0]).stem == "keras-transformer" else MODULE_COMMAND
-    say(f"\nThat took {(time.monotonic() - start) / 60:.1f} minutes. Next, a sentence of yours:")
-    say(f'  echo "{sources[0]}" | {command} translate {exports}')
+    show(f"\nThat took {(time.monotonic() - start) / 60:.1f} minutes. Next, a sentence of yours:")
+    show(f'  echo "{sources[0]}" | {command} translate {exports}')
 
 
 def translate_in_fresh_process(exported: str, texts) -> None:
+    """Shows what an export answers in a process that imports TensorFlow, but not this library."""
     command = [sys.executable, "-I", "-c", FRESH_PROCESS, exported, *texts]
     result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     if result.returncode:
         raise RuntimeError(f"the exported model failed in a fresh process: {result.stderr[-500:]}")
-    say(result.stdout.rstrip())
+    show(result.stdout.rstrip())
 
 
-def say(line: str) -> None:
+def show(line: str) -> None:
+    """Prints a result at once, even if standard output is a pipe."""
     print(line, flush=True)

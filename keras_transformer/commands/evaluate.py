@@ -18,7 +18,7 @@ def run(options) -> None:
     if len(sources) != len(references):
         raise ValueError(
             f"{options.source} has {len(sources)} lines, but {options.target} has "
-            f"{len(references)}; line n of one must be the reference of line n of the other."
+            f"{len(references)}; line n of the second must be the reference of line n of the first."
         )
     with loaded(options.model, options) as translate:
         translations = translate(sources)

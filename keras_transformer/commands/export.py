@@ -7,27 +7,20 @@ from keras_transformer.inference.run_directory import load_translator
 
 def run(options) -> None:
     """Writes the next version and prints its path."""
+    settings = given_options(options, ("precision", "signatures", "warmup"))
+    of_ctranslate2 = given_options(options, ("quantization",))
     if options.format == "ctranslate2":
-        own = {name: getattr(options, name) for name in ("precision", "signatures", "warmup")}
-        _refuse(options, given_options(options) | own)
-        kept = {"quantization": options.quantization, "overwrite": options.overwrite}
-        path = load_translator(options.run).export_ctranslate2(options.directory, **kept)
+        _refuse(options, given_options(options) | settings)
+        export, settings = load_translator(options.run).export_ctranslate2, of_ctranslate2
     else:
-        _refuse(options, {"quantization": options.quantization})
-        warmup = None if options.warmup is None else list(read_lines(options.warmup))
-        translator = load_translator(options.run, **search_options(options))
-        path = translator.export(
-            options.directory,
-            precision=options.precision or "float32",
-            signatures=options.signatures,
-            overwrite=options.overwrite,
-            warmup=warmup,
-        )
-    print(path)
+        _refuse(options, of_ctranslate2)
+        if options.warmup is not None:
+            settings["warmup"] = read_lines(options.warmup)
+        export = load_translator(options.run, **search_options(options)).export
+    print(export(options.directory, overwrite=options.overwrite, **settings))
 
 
-def _refuse(options, values) -> None:
-    """A ValueError that names the options which mean nothing in this format."""
-    given = [name for name, value in values.items() if value is not None]
+def _refuse(options, given) -> None:
+    """Raises a ValueError if an option is given that this format does not take."""
     if given:
-        raise ValueError(f"--format {options.format} knows no {dashed(given)}; leave it out.")
+        raise ValueError(f"--format {options.format} does not take {dashed(given)}; leave it out.")

@@ -1,4 +1,4 @@
-"""`keras-transformer inspect`: one sentence, and all that a model does with it, as a page."""
+"""`keras-transformer inspect`: a page of all that a model does with one sentence."""
 
 from pathlib import Path
 
@@ -8,7 +8,13 @@ from keras_transformer.checks import check_new_file
 from keras_transformer.commands.loading import search_options
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
 from keras_transformer.commands.training_callbacks import LOGS
-from keras_transformer.inference.inspection import check_text, inspect_translation
+from keras_transformer.inference.inspection import (
+    CROSS,
+    DECODER,
+    ENCODER,
+    check_text,
+    inspect_translation,
+)
 from keras_transformer.inference.run_directory import load_translator
 from keras_transformer.training.tensorboard import read_curve
 from keras_transformer.visualization import pages
@@ -22,12 +28,12 @@ EXPLANATIONS = {
     "Hypotheses": "All results of the search, best first. The score is log P over the length "
     "penalty.",
     "Beam": "Each column adds a token; below each piece stands the log-probability up to there. "
-    "Dark lines lead to the hypotheses above. At a cross the search dropped one, because others "
-    "of its length were more probable.",
-    "Encoder self-attention": "Rows look, columns are looked at: source pieces at source pieces.",
-    "Decoder self-attention": "Each row is a piece as it is written. It looks at the pieces before "
+    "Dark lines lead to the hypotheses above. A cross marks one that the search dropped, because "
+    "others of its length were more probable.",
+    ENCODER: "Each row is a source piece, and the columns are what it looks at.",
+    DECODER: "Each row is a piece as it is written. It looks at the pieces before "
     "it, from the start token on; what comes later is masked.",
-    "Cross-attention": "Each row is a piece as it is written; the columns are the source. A head "
+    CROSS: "Each row is a piece as it is written; the columns are the source. A head "
     "that has learnt to align shows a line from top left to bottom right.",
     "One word": "Each row is a head. The number is its largest share.",
     "Masks": "As the layers see them, with two positions of padding as in a batch with a longer "
@@ -44,7 +50,7 @@ def run(options) -> None:
     """Translates the sentence and writes the page."""
     out = Path(options.out)
     check_text(options.sentence)
-    # Bytes of the terminal that are no UTF-8 arrive as surrogates, which no file can hold.
+    # Bytes that are not UTF-8 arrive as surrogates, which no file can hold.
     sentence = options.sentence.encode("utf-8", "replace").decode()
     check_new_file("--out", out)
     new_figure(1, 1)  # before the model is loaded: fails without matplotlib
@@ -64,7 +70,7 @@ def run(options) -> None:
 
 
 def translation_parts(inspection) -> dict[str, str]:
-    """The HTML of the best translation, piece by piece, and of all hypotheses."""
+    """Makes the HTML of the best translation, piece by piece, and of all hypotheses."""
     percents = [f"{probability:.1%}" for probability in np.exp(inspection.log_probs)]
     ranks = range(1, 1 + len(inspection.texts))
     hypotheses = zip(ranks, inspection.scores, inspection.texts, strict=True)

@@ -1,12 +1,12 @@
-"""What each command takes. Nothing here imports TensorFlow or Keras, so help is immediate."""
+"""The options of each command. Nothing here imports TensorFlow or Keras, so help is immediate."""
 
 import argparse
 import math
 from typing import Any, NamedTuple
 
 
-def number(kind, allowed: str, least, below=math.inf):
-    """A function that reads a number in [least, below), or says what is allowed."""
+def number_reader(kind, allowed: str, least, below=math.inf):
+    """Makes a function that reads a number in [least, below), or says what is allowed."""
 
     def read(text):
         try:
@@ -20,13 +20,14 @@ def number(kind, allowed: str, least, below=math.inf):
     return read
 
 
-# How the value of an option is read, by its metavar; all other values are text.
+# Readers of the values of options, by metavar; every other value is text.
 KINDS = {
-    "N": number(int, "an integer of at least 1", 1),
-    "SEED": number(int, "an integer in [0, 2**32)", 0, 2**32),
-    "X": number(float, "a positive number", math.ulp(0.0)),
-    "SHARE": number(float, "a number in [0, 1)", 0, 1),
-    "WEIGHT": number(float, "a number in [0, 100)", 0, 100),
+    "N": number_reader(int, "an integer of at least 1", 1),
+    "SEED": number_reader(int, "an integer in [0, 2**32)", 0, 2**32),
+    "X": number_reader(float, "a positive number", math.ulp(0.0)),
+    "SHARE": number_reader(float, "a number in [0, 1)", 0, 1),
+    # The strategy or the model knows the largest.
+    "WEIGHT": number_reader(float, "a number of at least 0", 0),
 }
 COMMANDS = {
     "demo": "train on generated sentences, export, and translate with the export",
@@ -40,7 +41,7 @@ COMMANDS = {
 
 
 class Option(NamedTuple):
-    """An option, or without dashes an argument; its default is shown in the help."""
+    """An option, or an argument if its name has no dashes. The help shows its default."""
 
     name: str
     help: str
@@ -73,8 +74,8 @@ TEXT = (
     Option("--source", "sentences to translate", "FILE"),
     Option("--target", "their translations, line by line", "FILE"),
     Option("--tsv", "source, tab, target on each line", "FILE"),
-    Option("--tfds", "a set of tensorflow-datasets", "NAME"),
-    Option("--synthetic", "generated, English to German"),
+    Option("--tfds", "a data set of tensorflow-datasets", "NAME"),
+    Option("--synthetic", "generated pairs, English to German"),
     Option("--num-pairs", "number of generated pairs", "N", 40_000),
     Option("--valid-source", "sentences to validate on", "FILE"),
     Option("--valid-target", "their translations", "FILE"),
@@ -84,22 +85,22 @@ MODEL = (
     "model",
     Option("--preset", "its size", ("tiny", "small", "base", "big"), "tiny"),
     Option("--vocab-size", "subwords of the shared vocabulary", "N", 8000),
-    Option("--dropout", "the preset's by default", "SHARE"),
+    Option("--dropout", "its rate; the preset's by default", "SHARE"),
 )
 TRAINING = (
     "training",
     Option("--out", "directory to write", "RUN", required=True),
-    Option("--force", "train a run in RUN again from the start"),
-    Option("--resume", "go on where the run in RUN has stopped, if it has begun; same options"),
+    Option("--force", "replace the run in RUN: train from the start"),
+    Option("--resume", "continue the run in RUN, if there is one; give the same options"),
     Option("--epochs", "passes over the text", "N", 20),
-    Option("--max-minutes", "begin no epoch that would end later than this", "X"),
+    Option("--max-minutes", "begin no epoch that would end after X minutes", "X"),
     Option("--early-stopping", "stop after N epochs without a better BLEU", "N"),
     Option("--batch-tokens", "target positions in a batch", "N", 4096),
-    Option("--micro-batches", "parts of a batch, for less memory", "N", 1),
-    Option("--max-length", "leave out pairs of more tokens", "N", 200),
+    Option("--micro-batches", "split each batch into N parts, to save memory", "N", 1),
+    Option("--max-length", "leave out pairs with more tokens", "N", 200),
     Option(
         "--precision",
-        "of products and activations; auto: bfloat16 if timed to be 1.1 times as fast",
+        "of products and activations; auto: bfloat16 if it is at least 1.1 times as fast here",
         ("auto", "float32", "bfloat16", "float16"),
         "auto",
     ),
@@ -109,18 +110,18 @@ TRAINING = (
 OPTIMIZATION = (
     "optimization and regularization",
     Option("--warmup-steps", "steps to the largest learning rate", "N", 4000),
-    Option("--learning-rate-scale", "times the paper's rate", "X", 1.0),
-    Option("--cooldown", "last share of the steps: the rate falls to 0", "SHARE", 0.0),
+    Option("--learning-rate-scale", "factor of the paper's learning rate", "X", 1.0),
+    Option("--cooldown", "last share of the steps, in which the rate falls to 0", "SHARE", 0.0),
     Option("--clip-norm", "largest norm of the gradient", "X"),
     Option("--label-smoothing", "probability spread over the vocabulary", "SHARE", 0.1),
     Option("--bpe-dropout", "split words at random; 0.1 is usual", "SHARE", 0.0),
     Option("--r-drop", "weight of R-Drop; 5 is usual", "WEIGHT", 0.0),
     Option("--r-drop-delay", "leave R-Drop out of the first N epochs", "N"),
-    Option("--ema", "judge and keep a moving average of the weights", "SHARE"),
+    Option("--ema", "validate and keep a moving average of the weights", "SHARE"),
 )
 KEPT = (
     "what is kept and shown",
-    Option("--keep", "last and best epochs whose weights are kept", "N", 10),
+    Option("--keep", "keep the weights of the last N epochs and of the best N", "N", 10),
     Option("--average", "at the end, keep the mean of the last N epochs", "N"),
     BLEU_TOKENIZE,
     Option("--plots", "draw attention, the search and masks of a sentence after every epoch"),
@@ -130,16 +131,16 @@ KEPT = (
 SEARCH = (
     Option("--search", "beam by default; an export has its own", ("greedy", "beam")),
     Option("--beam-size", "hypotheses of a beam search (4)", "N"),
-    Option("--length-penalty", "exponent of (5 + n) / 6, the divisor (0.6)", "WEIGHT"),
-    Option("--coverage-penalty", "of a beam search (0)", "WEIGHT"),
+    Option("--length-penalty", "divide scores by ((5 + tokens) / 6) ** WEIGHT (0.6)", "WEIGHT"),
+    Option("--coverage-penalty", "of a beam, for source tokens without attention (0)", "WEIGHT"),
     Option("--min-length", "fewest tokens of a translation", "N"),
-    Option("--no-repeat-ngram", "no N tokens in a row twice", "N"),
-    Option("--max-source-length", "most tokens read of a line, with its end (256)", "N"),
-    Option("--max-length", "write no more tokens (256)", "N"),
+    Option("--no-repeat-ngram", "forbid N tokens in a row that occur twice", "N"),
+    Option("--max-source-length", "most tokens read of a line, its end included (256)", "N"),
+    Option("--max-length", "most tokens of a translation (256)", "N"),
 )
 RUN = Option("run", "what train wrote", "RUN")
 RUN_OR_EXPORT = Option("model", "what train or export wrote", "RUN_OR_EXPORT")
-# The options of each command; a text is the heading of those that follow it.
+# The options of each command; a string is the heading of the options after it.
 OPTIONS = {
     "demo": (Option("--out", "what to write", "DIRECTORY", "runs/demo"), QUIET),
     "train": (*TEXT, *MODEL, *TRAINING, *OPTIMIZATION, *KEPT),
@@ -162,7 +163,7 @@ OPTIONS = {
     "average": (RUN, Option("out", "directory of the new run", "OUT")),
     "export": (
         RUN,
-        Option("directory", "the next version is written here", "DIRECTORY"),
+        Option("directory", "where to write the next version", "DIRECTORY"),
         *SEARCH,
         Option(
             "--format", "ctranslate2 needs its extra", ("savedmodel", "ctranslate2"), "savedmodel"
@@ -180,7 +181,7 @@ OPTIONS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Builds the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="keras-transformer", description="Transformers for Keras 3: from text to a server."
     )

@@ -11,7 +11,7 @@ import keras
 from keras_transformer import presets
 from keras_transformer.checks import check_directory
 from keras_transformer.commands.training_callbacks import CHECKPOINTS, LOGS, Callbacks
-from keras_transformer.commands.training_text import read_texts, refuse_without_validation, say
+from keras_transformer.commands.training_text import log, read_texts, refuse_without_validation
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.evaluation.scores import check_bleu_tokenize, score_translations
@@ -24,9 +24,9 @@ from keras_transformer.training.precision import fastest_precision, policy, prod
 from keras_transformer.training.schedules import TransformerSchedule
 from keras_transformer.training.shards import share_cores_between_shards
 
-# A translation may be longer than all that was trained on.
+# A translation may be longer than any text of the training.
 MODEL_LENGTH = 2048
-# In the folder of checkpoints: the precision that a run began in, and goes on in.
+# In the folder of checkpoints: the precision in which a run began and is resumed.
 PRECISION = "precision.json"
 
 
@@ -52,9 +52,9 @@ def run(options) -> None:
     first_epoch = 0
     if resumes:
         first_epoch = callbacks.restore()
-        say(f"going on after epoch {first_epoch}")
+        log(f"going on after epoch {first_epoch}")
     else:
-        # The old model stays until the first epoch's replaces it.
+        # The old model stays until that of the first epoch replaces it.
         for name in (LOGS, CHECKPOINTS):
             shutil.rmtree(out / name, ignore_errors=True)
         if not is_run(out):
@@ -73,8 +73,8 @@ def run(options) -> None:
             callbacks=callbacks.all,
         )
     callbacks.finish()
-    say(f"trained {(time.monotonic() - start) / 60:.1f} minutes")
-    say(f"wrote {options.out}; next: keras-transformer export {options.out} DIRECTORY")
+    log(f"trained {(time.monotonic() - start) / 60:.1f} minutes")
+    log(f"wrote {options.out}; next: keras-transformer export {options.out} DIRECTORY")
 
 
 def check_together(options) -> None:
@@ -90,7 +90,7 @@ def check_out(options) -> None:
     out = Path(options.out)
     check_directory("--out", out)
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    # A run that was stopped before it was saved has left no more than these, and always the first.
+    # A run that was stopped before it was saved leaves at most these, and always the first.
     leftovers = {TOKENIZER, LOGS, CHECKPOINTS, CONFIG, WEIGHTS, f".new-{WEIGHTS}"}
     if not names or TOKENIZER in names and names <= leftovers:
         return
@@ -104,19 +104,19 @@ def check_out(options) -> None:
 
 
 def chosen_precision(options, resumes) -> str:
-    """The precision that was asked for; for "auto" the one a run began in, or the faster one."""
+    """Returns the precision asked for; for "auto", the one a run began in, or the faster one."""
     kept = Path(options.out) / CHECKPOINTS / PRECISION
     if options.precision != "auto":
         return options.precision
     if resumes and kept.is_file():
         precision = json.loads(kept.read_text("utf-8"))["precision"]
-        say(f"precision: {precision}, as the run began")
+        log(f"precision: {precision}, as the run began")
         return precision
     preset = getattr(presets, options.preset.upper())
     sizes = preset["d_model"], preset["d_ff"]
     precision, rates = fastest_precision(*sizes), product_rates(*sizes)
     figures = ", ".join(f"{rate / 1e9:.0f} GFLOP/s in {name}" for name, rate in rates.items())
-    say(f"precision: {precision} (products of the model's size: {figures})")
+    log(f"precision: {precision} (products of the model's size: {figures})")
     return precision
 
 
@@ -128,7 +128,7 @@ def keep_precision(directory, precision) -> None:
 
 
 def make_tokenizer(texts, options, resumes) -> Tokenizer:
-    """Learns the vocabulary; a run that goes on has one."""
+    """Learns the vocabulary, or loads that of a run that is resumed."""
     path = Path(options.out) / TOKENIZER
     if resumes and path.is_file():
         return Tokenizer.load(path)
@@ -137,23 +137,23 @@ def make_tokenizer(texts, options, resumes) -> Tokenizer:
 
 
 def bleu_note(references, tokenize) -> str | None:
-    """What to say where BLEU will be 0 whatever the translations are, or None."""
+    """Returns a note if BLEU will be 0 whatever the translations are, or None."""
     if score_translations(references, references, tokenize).bleu > 0:
         return None
     return (
-        f"note: by --bleu-tokenize {tokenize} even the references have BLEU 0, since none has four "
+        f"note: with --bleu-tokenize {tokenize} even the references have BLEU 0, as none has four "
         "words; for a language without spaces give char, zh, ja-mecab or ko-mecab"
     )
 
 
 def batches(texts, tokenizer, options):
-    """Training and validation `TokenBatches`; the latter None without validation text."""
+    """Makes the `TokenBatches` to train and to validate on; the latter may be None."""
     sizes = {"batch_tokens": options.batch_tokens, "max_pair_length": options.max_length}
     random = {"seed": options.seed, "bpe_dropout": options.bpe_dropout}
     train = TokenBatches(*texts.train[:2], tokenizer, **sizes, **random)
     if texts.valid is None:
         return train, None
-    # As much memory as a part of a training batch needs.
+    # A batch then needs as much memory as a part of a training batch.
     sizes["batch_tokens"] = -(-options.batch_tokens // options.micro_batches)
     try:
         return train, TokenBatches(*texts.valid[:2], tokenizer, **sizes, shuffle=False)
@@ -162,17 +162,17 @@ def batches(texts, tokenizer, options):
 
 
 def report(texts, tokenizer, train, valid, total_steps, options) -> None:
-    """Says what there is to train on, what was left out and why, and what looks like a mistake."""
-    say(f"{len(train.kept)} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
-    say(f"{tokenizer.vocab_size} subwords, {train.num_target_tokens} target tokens per epoch")
+    """Logs what there is to train on, what was left out and why, and what looks like a mistake."""
+    log(f"{len(train.kept)} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
+    log(f"{tokenizer.vocab_size} subwords, {train.num_target_tokens} target tokens per epoch")
     if valid is not None:
         if note := bleu_note(texts.valid.targets, options.bleu_tokenize):
-            say(note)
+            log(note)
         if reasons := skipped(texts.valid, valid):
-            # Those with too many tokens are still translated for BLEU.
-            say(f"{len(valid.kept)} validation pairs (skipped: {reasons})")
+            # Pairs with too many tokens are still translated for BLEU.
+            log(f"{len(valid.kept)} validation pairs (skipped: {reasons})")
     if total_steps <= options.warmup_steps:
-        say(
+        log(
             f"note: all {total_steps} steps are within --warmup-steps {options.warmup_steps}, "
             "before the learning rate is at its largest; give more --epochs, fewer --batch-tokens "
             "or fewer --warmup-steps (a quarter of the steps is usual)"
@@ -180,13 +180,13 @@ def report(texts, tokenizer, train, valid, total_steps, options) -> None:
 
 
 def skipped(corpus, batches) -> str:
-    """Why pairs of a corpus are not in its batches, with their numbers."""
+    """Says why pairs of a corpus are not in its batches, and how many."""
     reasons = corpus.skipped | {"more tokens than --max-length": batches.num_too_long}
     return ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
 
 
 def build_model(tokenizer, total_steps, options) -> Transformer:
-    """The model of the preset, compiled with the optimizer and the loss of the options."""
+    """Builds the model of the preset and compiles it as the options say."""
     size = dict(getattr(presets, options.preset.upper()))
     if options.dropout is not None:
         size["dropout"] = options.dropout
@@ -204,10 +204,10 @@ def build_model(tokenizer, total_steps, options) -> Transformer:
         micro_batches=options.micro_batches,
         r_drop=options.r_drop,
     )
-    say(f"{model.count_params():,} parameters, {dtype}")
+    log(f"{model.count_params():,} parameters, {dtype}")
     return model
 
 
 def verbosity(quiet: bool) -> int:
-    """Keras's `verbose`: a bar on a terminal, a line per epoch in a file, or nothing."""
+    """Returns Keras's `verbose`: a bar on a terminal, a line per epoch in a file, or nothing."""
     return 0 if quiet else 1 if sys.stdout.isatty() else 2

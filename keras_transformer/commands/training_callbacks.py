@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
-from keras_transformer.commands.training_text import refuse_without_validation, say
+from keras_transformer.commands.training_text import log, refuse_without_validation
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.inference.inspection import inspect_translation
@@ -18,7 +18,7 @@ CHECKPOINTS, LOGS = "checkpoints", "logs"
 # A token is 16 pixels of a picture.
 NUM_ATTENTION_PICTURES, MAX_ATTENTION_TOKENS = 3, 200
 PROFILE_STEPS = 10, 15
-# A model that has learnt little never stops writing, and its pictures would be as long.
+# A model that has learnt little never stops writing, and its pictures would be too long.
 MAX_PICTURED_TOKENS = 40
 # The options, besides numbers and switches, that the tab HParams shows.
 SHOWN_WORDS = ("preset", "precision", "strategy", "bleu_tokenize")
@@ -44,7 +44,7 @@ class Callbacks:
         before = [delay, callbacks.StopOnNaN(), tokens, callbacks.TokenLogs(), average]
         kept = [self.best, self.weights, average and average.restore]
         after = [self.early, limit, board, self.checkpoint]
-        # Each comes after those whose logs it needs.
+        # Each comes after those that write the logs it reads.
         every = [*before, *self._monitors(texts.valid, valid), *kept, *after]
         self.all = [callback for callback in every if callback is not None]
 
@@ -58,7 +58,7 @@ class Callbacks:
         return first_epoch
 
     def has_stopped(self) -> bool:
-        """Whether a run that goes on had ended early."""
+        """Returns whether a run that is resumed had ended early."""
         return self.early is not None and self.early.waited >= self.early.patience
 
     def finish(self) -> None:
@@ -67,7 +67,7 @@ class Callbacks:
             paths = self.weights.last(self.options.average)
             checkpoints.average_weights(self.model, paths)
             self._save()
-            say(f"kept the mean of the last {len(paths)} epochs")
+            log(f"kept the mean of the last {len(paths)} epochs")
         pieces = self.tokenizer.pieces(range(self.tokenizer.vocab_size))
         tensorboard.write_projector(self.logs, self.model.lm_head_kernel(), pieces)
 
@@ -75,7 +75,7 @@ class Callbacks:
         save_run(self.model, self.tokenizer, self.out, dtype="float32")
 
     def _monitors(self, texts, batches) -> list:
-        """What shows how the model translates the text to validate on."""
+        """Makes the callbacks that show how the model translates the text to validate on."""
         if texts is None:
             refuse_without_validation(self.options)
             return []
@@ -117,12 +117,12 @@ class Callbacks:
 
 
 def _tags(figures) -> dict:
-    """The figures by names that TensorBoard groups."""
+    """Names the figures so that TensorBoard groups them."""
     return {f"pictures/{name}": figure for name, figure in figures.items()}
 
 
 def _settings(options) -> dict:
-    """The options that are numbers, words or switches, for the tab HParams."""
+    """Returns the options that are numbers, words or switches, for the tab HParams."""
     return {
         name: value
         for name, value in vars(options).items()

@@ -1,4 +1,4 @@
-"""The text that `keras-transformer train` was told to read."""
+"""Reads the text that `keras-transformer train` is given."""
 
 import sys
 from typing import NamedTuple
@@ -9,16 +9,17 @@ NUM_SYNTHETIC_VALID = 500
 
 
 class Texts(NamedTuple):
-    """What a run trains and, if there is any, validates on."""
+    """What a run trains on, and what it validates on, if anything."""
 
     train: Corpus
     valid: Corpus | None
 
 
 def read_texts(options) -> Texts:
-    """The corpora that the options name."""
-    given = [options.source or options.target, options.tsv, options.tfds, options.synthetic]
-    if sum(map(bool, given)) != 1:
+    """Reads the corpora that the options name."""
+    has_files = options.source or options.target  # `read_both` finds out if one is missing
+    origins = [has_files, options.tsv, options.tfds, options.synthetic]
+    if sum(map(bool, origins)) != 1:
         raise ValueError("give one of --source and --target, --tsv, --tfds, --synthetic.")
     valid, train = (read_both(options, prefix) for prefix in ("valid_", ""))
     if options.tsv:
@@ -31,7 +32,7 @@ def read_texts(options) -> Texts:
 
 
 def read_both(options, prefix: str) -> Corpus | None:
-    """The corpus of --source and --target, or of those with a prefix; None if not given."""
+    """Reads --source and --target, or those with a prefix; None if neither is given."""
     files = [getattr(options, prefix + side) for side in ("source", "target")]
     if not any(files):
         return None
@@ -51,17 +52,17 @@ def refuse_without_validation(options) -> None:
 
 
 def tfds_texts(name: str, valid: Corpus | None, errors: str) -> Texts:
-    """A set of tensorflow-datasets, validated on its own split where it has one."""
+    """Reads a data set of tensorflow-datasets, to validate on its own split where it has one."""
     train = read_tfds(name, errors=errors)
     try:
         return Texts(train, valid or read_tfds(name, split="validation", errors=errors))
     except CorpusError as error:
-        say(f"no text to validate on ({error}); name some with --valid-source and --valid-target")
+        log(f"no text to validate on ({error}); name some with --valid-source and --valid-target")
         return Texts(train, None)
 
 
 def synthetic_texts(num_pairs: int, seed: int, valid: Corpus | None) -> Texts:
-    """Generated pairs, validated on others unless there is text for that."""
+    """Generates pairs, and other pairs to validate on, unless there is text for that."""
     from keras_transformer.data.synthetic import synthetic_pairs
 
     texts = []
@@ -71,5 +72,6 @@ def synthetic_texts(num_pairs: int, seed: int, valid: Corpus | None) -> Texts:
     return Texts(texts[0], valid or texts[1])
 
 
-def say(line: str) -> None:
+def log(line: str) -> None:
+    """Prints a message of a training to standard error, where results do not go."""
     print(line, file=sys.stderr, flush=True)

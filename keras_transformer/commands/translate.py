@@ -9,18 +9,18 @@ CHUNK_BYTES, MOST_LINES = 1 << 16, 512
 
 
 def run(options) -> None:
-    """Translates standard input until it ends, each time as much as has arrived."""
+    """Translates standard input to its end, in batches of the lines that have arrived."""
     with loaded(options.model, options) as translate:
-        for lines in lines_as_they_come(sys.stdin.buffer):
+        for lines in arriving_lines(sys.stdin.buffer):
             for translation in translate([decode(line) for line in lines]):
                 sys.stdout.buffer.write(one_line(translation).encode() + b"\n")
             sys.stdout.buffer.flush()
 
 
-def lines_as_they_come(stream):
-    """Yields lists of lines, bytes without their ends, and waits for no second line.
+def arriving_lines(stream):
+    """Yields lists of the lines that have arrived, as bytes without their ends.
 
-    A byte order mark at the beginning is not text.
+    It does not wait for more than one line. A byte order mark at the beginning is not text.
     """
     rest, mark = b"", codecs.BOM_UTF8
     while data := stream.read1(CHUNK_BYTES):
@@ -34,10 +34,10 @@ def lines_as_they_come(stream):
 
 
 def decode(line: bytes) -> str:
-    """A line as text; bytes that are no UTF-8 become U+FFFD."""
+    """Decodes a line; bytes that are not UTF-8 become U+FFFD."""
     return line.removesuffix(b"\r").decode("utf-8", "replace")
 
 
 def one_line(text: str) -> str:
-    """A translation without line breaks, which would shift all lines after it."""
+    """Replaces the line breaks of a translation, which would shift all lines after it."""
     return text.replace("\r", " ").replace("\n", " ")

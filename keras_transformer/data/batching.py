@@ -149,7 +149,7 @@ class TokenBatches:
     def dataset(self, first_epoch: int = 0) -> tf.data.Dataset:
         """Makes the dataset of one epoch for `model.fit`.
 
-        After its last batch was read, it goes on with the next epoch's order. Batches that Keras
+        After its last batch is read, it goes on with the next epoch's order. Batches that Keras
         reads ahead to build a model under a strategy do not count as an epoch.
 
         Args:
@@ -159,7 +159,7 @@ class TokenBatches:
         return epochs_dataset(self, ((ids, ids), ids), first_epoch)
 
     def _pairs_and_plan(self, index, generator):
-        """Plans exactly `num_batches`: with BPE-dropout some epochs need more than others."""
+        """Plans exactly `num_batches`, although with BPE-dropout some epochs need fewer or more."""
         for attempt in itertools.count():
             pairs = self._pairs(index, attempt)
             plan = self._plan(pairs, generator)
@@ -173,7 +173,7 @@ class TokenBatches:
         return pairs, plan
 
     def _pairs(self, epoch, attempt):
-        """The token ids of an epoch."""
+        """Returns the token ids of an epoch."""
         if not self.bpe_dropout:
             return self.tokenized
         seeds = np.random.default_rng((self.seed, epoch, attempt)).integers(2**31, size=2)
@@ -185,7 +185,7 @@ class TokenBatches:
         return int((pairs.targets.lengths[self.kept] + 1).sum())
 
     def _plan(self, pairs, generator):
-        """The batches of one epoch, as (width, height, rows)."""
+        """Plans the batches of one epoch, as (width, height, rows)."""
         rows = np.arange(len(self.kept))
         rows = generator.permutation(rows) if self.shuffle else rows
         bucket = np.searchsorted(self.widths, pairs.lengths[self.kept[rows]])
@@ -201,7 +201,7 @@ class TokenBatches:
 
 
 def _batch(pairs, rows, width, height):
-    """`((source_ids, target_ids), labels)` of these pairs, and empty rows up to `height`."""
+    """Makes `((source_ids, target_ids), labels)` of pairs, with empty rows up to `height`."""
     places, empty = np.arange(len(rows)), ((0, height - len(rows)), (0, 0))
     source_ids, labels = (side.padded(rows, width) for side in pairs)
     source_ids[places, pairs.sources.lengths[rows]] = END_ID
@@ -213,7 +213,7 @@ def _batch(pairs, rows, width, height):
 
 
 def epochs_dataset(batches, signature, first_epoch):
-    """A `tf.data.Dataset` of `num_batches` that gives the next epoch each time it is iterated."""
+    """Makes a `tf.data.Dataset` of `num_batches` that gives the next epoch at each iteration."""
     state = {"epoch": first_epoch}
 
     def generate():

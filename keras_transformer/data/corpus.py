@@ -10,10 +10,10 @@ from contextlib import closing
 from itertools import zip_longest
 from typing import BinaryIO, NamedTuple
 
+from keras_transformer._typing import StrPath
 from keras_transformer.checks import check_choice, check_positive_int
 
 MAX_CHARS = 10_000
-Path = str | os.PathLike[str]
 _UTF16_AND_UTF32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 
@@ -43,7 +43,7 @@ class Corpus(NamedTuple):
     skipped: dict[str, int]  # by reason: "empty", "too long", "invalid UTF-8"
 
 
-def read_lines(path: Path, *, errors: str = "strict") -> list[str]:
+def read_lines(path: StrPath, *, errors: str = "strict") -> list[str]:
     r"""Reads a text file into one string per line, including empty lines.
 
     Only "\n" or "\r\n" ends a line. The other separators of `str.splitlines`, such as U+2028,
@@ -74,7 +74,11 @@ def read_lines(path: Path, *, errors: str = "strict") -> list[str]:
 
 
 def read_files(
-    source_path: Path, target_path: Path, *, errors: str = "strict", max_chars: int = MAX_CHARS
+    source_path: StrPath,
+    target_path: StrPath,
+    *,
+    errors: str = "strict",
+    max_chars: int = MAX_CHARS,
 ) -> Corpus:
     r"""Reads two files; line i of one translates line i of the other.
 
@@ -101,7 +105,7 @@ def read_files(
     return _corpus(_aligned_lines(*names), errors, max_chars, names)
 
 
-def read_tsv(path: Path, *, errors: str = "strict", max_chars: int = MAX_CHARS) -> Corpus:
+def read_tsv(path: StrPath, *, errors: str = "strict", max_chars: int = MAX_CHARS) -> Corpus:
     r"""Reads a file of lines `source<TAB>target`; quotation marks are ordinary text.
 
     Args:
@@ -129,7 +133,7 @@ def read_tfds(
     name: str,
     *,
     split: str = "train",
-    data_dir: Path | None = None,
+    data_dir: StrPath | None = None,
     download: bool = True,
     languages: tuple[str, str] | None = None,
     errors: str = "strict",
@@ -245,9 +249,9 @@ def _tfds_pairs(name, split, data_dir, download, languages) -> Iterator[tuple[by
 
 
 def _raw_lines(name: str) -> Iterator[bytes]:
-    """Lines without their ends, as bytes: text files split at more than line feeds.
+    """Yields lines as bytes, without their ends; text files split at more than line feeds.
 
-    Who reads it closes it: an error that is kept would keep the file open.
+    The caller must close it: an error that somebody keeps would keep the file open.
     """
     i = 0
     try:
@@ -266,7 +270,7 @@ def _raw_lines(name: str) -> Iterator[bytes]:
 
 
 def _checked_text(file: BinaryIO, name: str) -> BinaryIO:
-    """The file behind its BOM, decompressed; peeks, because a pipe cannot be read twice."""
+    """Returns the file after its BOM, decompressed; peeks, because a pipe cannot be read twice."""
     text = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
     head = text.peek(4096)
     if head.startswith(b"\x1f\x8b"):

@@ -143,13 +143,13 @@ class PackedBatches:
         return epochs_dataset(self, (ids, ids), first_epoch)
 
     def _stream(self, texts):
-        """All tokens of the texts in this order, each text ended by the end token."""
+        """Joins the tokens of the texts in this order, with the end token after each text."""
         values, offsets = self.rows
         parts = ((values[offsets[i] : offsets[i + 1]], [END_ID]) for i in texts)
         return np.concatenate([part for pair in parts for part in pair])
 
     def _windows(self, tokens):
-        """Tokens (num_tokens,) as a matrix, one row per window, 0 after the last token."""
+        """Turns tokens (num_tokens,) into a matrix: a row per window, 0 after the last token."""
         size = self.num_batches * self.batch_size * self.length
         padded = np.pad(tokens, (0, size - len(tokens)), constant_values=PAD_ID)
         return padded.reshape(-1, self.length).astype("int32")

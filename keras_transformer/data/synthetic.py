@@ -19,7 +19,7 @@ from num2words import num2words
 
 from keras_transformer.checks import check_choice, check_positive_int, check_seed
 
-SPLITS = ("valid", "test") + ("train",) * 18  # Chosen by the checksum of the English.
+SPLITS = ("valid", "test") + ("train",) * 18  # chosen by a checksum of the English
 
 
 def _templates(text):
@@ -31,7 +31,7 @@ def _table(text):
     return [["" if cell == "-" else cell.replace("_", " ") for cell in row] for row in rows]
 
 
-# English | German. A slot named with a 2 is another one of its kind.
+# English | German. A slot whose name ends in 2 gets another word of the same kind.
 SENTENCES = _templates("""{who} calls {who2} {when}. | {who} ruft {who2.acc} {when} an.
 {who} {verb.third} {what} {when}. | {who} {verb} {when} {what.acc}{verb.prefix}.
 {when}, {who} {verb.past} {what}. | {when} hat {who} {what.acc} {verb.done}.
@@ -117,12 +117,12 @@ def _words(number, to="cardinal"):
 
 
 def _babel(name, *args):
-    """What Babel writes in English and in German, its no-break spaces made plain."""
+    """Returns what Babel writes in English and in German, with plain spaces."""
     return tuple(_join(*name(*args, locale=locale).split()) for locale in ("en_GB", "de"))
 
 
 def _decline(determiner, gender, noun, adjective=""):
-    """A German noun phrase; `determiner` is "der", a number, or the stem "ein", "mein", "unser"."""
+    """Declines a German noun; `determiner` is "der", a number, or a stem such as "ein"."""
     forms = {}
     for case, der, ein, after_der, after_ein in DECLENSION[gender]:
         article, ending = (der, after_der) if determiner == "der" else (determiner + ein, after_ein)
@@ -164,7 +164,7 @@ def _date(day):
 
 
 def _number(rng):
-    """Mostly small; none like 101, whose German varies before a noun."""
+    """Draws a number, mostly small; none like 101, since its German varies before a noun."""
     number = rng.randint(*rng.choice(((1, 3), (2, 12), (13, 99), (100, 999))))
     return number + 1 if number > 100 and number % 100 == 1 else number
 
@@ -207,7 +207,7 @@ SLOTS = {
 
 
 def _fill(rng, templates):
-    """One of the templates in English and in German, its slots drawn."""
+    """Draws a template and its slots; returns the English and the German."""
     (english, german), drawn = rng.choice(templates), {}
     for name in re.findall(r"{(\w+)", english):
         slot = SLOTS[name.removesuffix("2")]

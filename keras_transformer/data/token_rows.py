@@ -21,7 +21,7 @@ class TokenRows(NamedTuple):
         return np.diff(self.offsets)
 
     def padded(self, rows: np.ndarray, width: int) -> np.ndarray:
-        """Some rows as a matrix (len(rows), width), padded with 0 at the end."""
+        """Returns some rows as a matrix (len(rows), width), padded with 0 at the end."""
         if not len(self.values):
             return np.full((len(rows), width), PAD_ID, "int32")
         columns = np.arange(width)

@@ -1,14 +1,13 @@
-"""Strings to subword ids and back, in the graph."""
+"""From strings to subword ids and back, as operations of a TensorFlow graph."""
 
 import io
-import os
 from collections.abc import Iterable
 
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_transformer._typing import Tensor
+from keras_transformer._typing import StrPath, Tensor
 from keras_transformer.checks import check_positive_int, check_texts
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
@@ -32,7 +31,7 @@ class Tokenizer(tf.Module):
     Richardson (2018), "SentencePiece".
 
     Args:
-        model: the bytes of a SentencePiece model whose first ids are padding, unknown, start, end.
+        model: the bytes of a SentencePiece model. Its first ids are padding, unknown, start, end.
 
     Raises:
         ValueError: if the bytes are not such a model.
@@ -49,9 +48,7 @@ class Tokenizer(tf.Module):
         self.vocab_size = _check_model(self.model)
 
     @classmethod
-    def train(
-        cls, files: str | os.PathLike | Iterable[str | os.PathLike], *, vocab_size: int = 8000
-    ) -> "Tokenizer":
+    def train(cls, files: StrPath | Iterable[StrPath], *, vocab_size: int = 8000) -> "Tokenizer":
         """Learns one vocabulary from text files with one sentence per line.
 
         Args:
@@ -65,7 +62,7 @@ class Tokenizer(tf.Module):
         Raises:
             ValueError: if a file cannot be read or `vocab_size` is too small.
         """
-        files = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+        files = [files] if isinstance(files, StrPath) else list(files)
         texts = (line for file in files for line in read_lines(file, errors="replace"))
         return cls.train_on_texts(texts, vocab_size=vocab_size)
 
@@ -100,7 +97,7 @@ class Tokenizer(tf.Module):
                 minloglevel=2,
             )
         except (RuntimeError, OSError) as error:
-            if failures:  # which SentencePiece has made a text of
+            if failures:  # SentencePiece keeps only the text of an exception
                 raise failures[0] from None
             reason = str(error).rpartition("] ")[2].partition(" Increase vocab_size")[0]
             reason = reason.rstrip(". ") or "there is no text"
@@ -112,7 +109,7 @@ class Tokenizer(tf.Module):
         return cls(writer.getvalue())
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> "Tokenizer":
+    def load(cls, path: StrPath) -> "Tokenizer":
         """Reads a model that `save` or SentencePiece wrote.
 
         Raises:
@@ -122,7 +119,7 @@ class Tokenizer(tf.Module):
         with open(path, "rb") as file:
             return cls(file.read())
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: StrPath) -> None:
         """Writes the model to one file; SentencePiece's own tools can read it."""
         with open(path, "wb") as file:
             file.write(self.model)
@@ -187,7 +184,7 @@ class Tokenizer(tf.Module):
         return tf_text.SentencepieceTokenizer(self.model)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The subwords of a list of ids, as SentencePiece writes them: U+2581 is a space."""
+        """Returns the subwords of a list of ids as SentencePiece writes them: U+2581 is a space."""
         processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
         return [processor.id_to_piece(int(i)) for i in ids]
 
@@ -217,7 +214,7 @@ def _escape(text: str) -> str:
 
 
 def _check_model(model: bytes) -> int:
-    """Returns the vocabulary size of a serialized model; a ValueError if it does not fit."""
+    """Returns the vocabulary size of a serialized model; raises a ValueError if it does not fit."""
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:

@@ -9,16 +9,15 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_transformer._typing import Tensor
-from keras_transformer.backend import batched_gather, take
+from keras_transformer.backend import batched_gather
 from keras_transformer.decoding.compaction import (
     Search,
     no_capacity,
     result_of,
     run_search,
-    with_unknown_sizes,
 )
 from keras_transformer.decoding.processors import candidates
-from keras_transformer.decoding.result import IMPOSSIBLE, SearchResult
+from keras_transformer.decoding.result import IMPOSSIBLE, LEAST_POSSIBLE, NEVER, SearchResult
 from keras_transformer.decoding.strategies import (
     Beam,
     RowOptions,
@@ -54,8 +53,8 @@ def beam_search(
             (B * K, V), a sentence's hypotheses side by side; a model with such a `decode_step`; or
             a `SearchModel`.
         start_ids: integers (B,), the token each hypothesis starts from.
-        cache: nested structure of tensors with first axis B * K, or any other with a
-            `reorder_cache` of its own.
+        cache: nested structure of tensors with first axis B * K, or another structure if the model
+            has a `reorder_cache`.
         strategy: `Beam`; `Beam()` by default.
         rows: `RowOptions`, what each sentence has for itself.
         end_id: the token that ends a hypothesis.
@@ -78,8 +77,6 @@ def beam_search(
     search = BeamSearch.of(model, strategy, end_id)
     max_length = check_max_length(max_length)
     state = search.start(start_ids, cache, rows, max_length)
-    if search.model.start_logits is not None:
-        state = search.extended(with_unknown_sizes(state), search.model.start_logits, state.live)
     return run_search(search, state, max_length)
 
 
@@ -88,7 +85,7 @@ class BeamState(NamedTuple):
 
     position: Any  # int32 scalar, tokens so far
     sentences: Any  # int32 (B,), the place of each sentence in the caller's batch
-    options: RowOptions  # float32 (B,), int32 (B,), int32 (B, P)
+    options: RowOptions  # from `row_options`
     tokens: Any  # int32 (B, K), the last of each hypothesis
     ids: Any  # int32 (B, K, L)
     lengths: Any  # int32 (B, K)
@@ -101,15 +98,9 @@ class BeamState(NamedTuple):
     @property
     def can_win(self):
         """The hypotheses that can still be among the results: bool (B, K)."""
-        possible = self.log_probs > IMPOSSIBLE / 2  # (B, K)
+        possible = self.log_probs > LEAST_POSSIBLE  # (B, K)
         over = ops.logical_or(self.finished, ops.expand_dims(self.done, 1))  # (B, K)
         return ops.logical_and(possible, ops.logical_not(over))
-
-    @property
-    def live(self):
-        """Where those are among the B * K hypotheses: int32 (R,)."""
-        (rows,) = ops.nonzero(ops.reshape(self.can_win, (-1,)))
-        return ops.cast(rows, "int32")
 
     @property
     def scores(self):
@@ -118,10 +109,10 @@ class BeamState(NamedTuple):
         return self.log_probs / length_penalty(self.lengths, alpha) + self.adjustments
 
     @property
-    def ranks(self):
-        """The scores of finished hypotheses; other places are below any score: float32 (B, K)."""
-        exists = ops.logical_and(self.finished, self.log_probs > IMPOSSIBLE / 2)  # (B, K)
-        return ops.where(exists, self.scores, 4 * IMPOSSIBLE)
+    def finished_scores(self):
+        """The scores of finished hypotheses, and NEVER in other places: float32 (B, K)."""
+        exists = ops.logical_and(self.finished, self.log_probs > LEAST_POSSIBLE)  # (B, K)
+        return ops.where(exists, self.scores, NEVER)
 
 
 class BeamSearch(Search):
@@ -133,9 +124,8 @@ class BeamSearch(Search):
         """One hypothesis of no tokens per sentence, and K - 1 free places."""
         start_ids = ops.cast(start_ids, "int32")  # (B,)
         batch_size, beam_size = ops.shape(start_ids)[0], self.strategy.size
-        capacity = max_length
-        if self.model.compact_cache is not None:
-            capacity = no_capacity(start_ids) + int(self.model.start_logits is not None)
+        has_rounds = self.model.compact_cache is not None
+        capacity = no_capacity(start_ids) if has_rounds else max_length
         zeros = ops.zeros((batch_size, beam_size), "int32")
         is_free = ops.arange(beam_size) > 0  # (K,)
         log_probs = ops.zeros_like(zeros, "float32") + ops.where(is_free, IMPOSSIBLE, 0.0)
@@ -155,33 +145,26 @@ class BeamSearch(Search):
 
     def step(self, state: BeamState) -> BeamState:
         """One more token for each hypothesis."""
-        return self.extended(*self.read(state))
-
-    def read(self, state: BeamState):
-        """The state once the model has read the last tokens, logits (R, V), and `live` as below."""
-        live = state.live if self.model.only_live else None  # (R,)
-        flat = ops.reshape(state.tokens, (-1,))  # (B * K,)
-        wanted = () if live is None else (live,)
-        logits, cache = self.model.step(flat, state.cache, state.position, *wanted)  # (R, V)
-        return state._replace(cache=cache), logits, live
-
-    def extended(self, state: BeamState, logits, live=None) -> BeamState:
-        """The state after one more token, of logits (R, V) that follow the hypotheses `live`."""
-        log_probs, tokens = self.offers(state, logits, live)  # (B, K, k) each
+        state, logits = self.read(state)
+        log_probs, tokens = self.offers(state, logits)  # (B, K, k) each
         log_probs, origins, tokens = best_offers(state, log_probs, tokens)  # (B, K) each
         return self.next_state(state, log_probs, origins, tokens)
 
-    def offers(self, state: BeamState, logits, live=None):
+    def read(self, state: BeamState):
+        """Reads the last tokens: the state with the new cache, and logits (B * K, V)."""
+        tokens = ops.reshape(state.tokens, (-1,))  # (B * K,)
+        logits, cache = self.model.step(tokens, state.cache, state.position)  # (B * K, V)
+        return state._replace(cache=cache), logits
+
+    def offers(self, state: BeamState, logits):
         """The best k <= K tokens after each hypothesis, and the log-probabilities they lead to.
 
-        A finished hypothesis offers padding, at no cost; one inside its prefix the next token of
-        that alone; one that cannot win nothing that is possible.
+        A finished hypothesis offers padding at cost 0. One inside its prefix offers only the
+        prefix's next token. One that cannot win offers only what is impossible.
 
         Args:
             state: `BeamState`.
-            logits: tensor (R, V).
-            live: int32 (R,), the hypotheses that the logits follow, all that can win; by default
-                all B * K, in their order.
+            logits: tensor (B * K, V).
 
         Returns:
             Log-probabilities and tokens (B, K, k).
@@ -189,14 +172,10 @@ class BeamSearch(Search):
         beam_size = self.strategy.size
         ids = ops.reshape(state.ids, (-1, ops.shape(state.ids)[2]))  # (B * K, L)
         prefix_ids = ops.repeat(state.options.prefix_ids, beam_size, axis=0)  # (B * K, P)
-        if live is not None:
-            ids, prefix_ids = take(ids, live), take(prefix_ids, live)  # (R, L), (R, P)
         k = min(beam_size, logits.shape[-1])
         log_probs, tokens = candidates(
             logits, ids, prefix_ids, state.position, k, self.strategy, self.end_id
-        )  # (R, k) each
-        if live is not None:
-            log_probs, tokens = spread(log_probs, state), spread(tokens, state)  # (B * K, k) each
+        )  # (B * K, k) each
         log_probs, tokens = (ops.reshape(x, (-1, beam_size, k)) for x in (log_probs, tokens))
         can_win = ops.expand_dims(state.can_win, 2)  # (B, K, 1)
         cost = ops.where(ops.expand_dims(state.finished, 2), 0.0, IMPOSSIBLE)  # (B, K, 1)
@@ -218,7 +197,7 @@ class BeamSearch(Search):
         rows = ops.reshape(origins + ops.expand_dims(first, 1), (-1,))  # (B * K,)
         cache = self.model.reorder_cache(state.cache, rows)
         length = state.position + 1
-        ends = ops.logical_and(tokens == self.end_id, log_probs > IMPOSSIBLE / 2)  # (B, K)
+        ends = ops.logical_and(tokens == self.end_id, log_probs > LEAST_POSSIBLE)  # (B, K)
         is_longest = ops.expand_dims(length >= state.options.max_lengths, 1)  # (B, 1)
         here = ops.arange(ops.shape(ids)[2]) == state.position  # (L,)
         state = state._replace(
@@ -247,17 +226,20 @@ class BeamSearch(Search):
         return adjustment - coverage_penalty(cache["coverage"], cache["source_padding_mask"], beta)
 
     def nothing_can_win(self, state: BeamState):
-        """Whether no live hypothesis of a sentence can still be among its best: bool (B,)."""
-        best, _ = ops.top_k(state.ranks, self.strategy.num_hypotheses)  # (B, N)
-        live = ops.where(state.finished, 4 * IMPOSSIBLE, state.log_probs)  # (B, K)
-        live = ops.top_k(live, 1)[0][:, 0]  # (B,)
-        bound = live / length_penalty(state.options.max_lengths, state.options.length_penalty)
-        # Without a live hypothesis, or with none but dropped ones, nothing can come any more.
-        return ops.logical_or(best[:, -1] >= bound, live < IMPOSSIBLE / 2)
+        """Whether no live hypothesis of a sentence can still be among its best: bool (B,).
+
+        Its score cannot exceed its log-probability now, over the penalty of the greatest length.
+        """
+        best, _ = ops.top_k(state.finished_scores, self.strategy.num_hypotheses)  # (B, N)
+        live = ops.where(state.finished, NEVER, state.log_probs)  # (B, K)
+        best_live = ops.top_k(live, 1)[0][:, 0]  # (B,)
+        bound = best_live / length_penalty(state.options.max_lengths, state.options.length_penalty)
+        # Nothing can come any more without a live hypothesis, or if all of them were dropped.
+        return ops.logical_or(best[:, -1] >= bound, best_live < LEAST_POSSIBLE)
 
     def result(self, state: BeamState) -> SearchResult:
         """The finished hypotheses of each sentence, best first."""
-        _, best = ops.top_k(state.ranks, self.strategy.num_hypotheses)  # (B, N)
+        _, best = ops.top_k(state.finished_scores, self.strategy.num_hypotheses)  # (B, N)
         fields = state.ids, state.lengths, state.scores, state.log_probs
         return result_of(*batched_gather(fields, best))  # (B, N, ...)
 
@@ -282,13 +264,6 @@ def coverage_penalty(coverage, source_padding_mask, beta: float):
     return -beta * ops.sum(ops.where(mask, ops.log(seen), 0.0), axis=-1)
 
 
-def spread(values, state: BeamState):
-    """Values (R, k) of the live hypotheses at their places among all: (B * K, k)."""
-    is_live = ops.cast(ops.reshape(state.can_win, (-1,)), "int32")  # (B * K,)
-    # Places that are not live hold what nobody reads; before the first live one that is its own.
-    return take(values, ops.maximum(ops.cumsum(is_live) - 1, 0))
-
-
 def best_offers(state: BeamState, log_probs, tokens):
     """Chooses K of the K * k continuations; a finished hypothesis stays, once.
 
@@ -304,8 +279,8 @@ def best_offers(state: BeamState, log_probs, tokens):
     beam_size, k = log_probs.shape[1:]
     finished = ops.expand_dims(state.finished, 2)  # (B, K, 1)
     stays = ops.arange(k) == 0  # (k,)
-    rank = ops.where(finished, ops.where(stays, -IMPOSSIBLE, 4 * IMPOSSIBLE), log_probs)
-    _, chosen = ops.top_k(ops.reshape(rank, (-1, beam_size * k)), beam_size)  # (B, K)
+    priority = ops.where(finished, ops.where(stays, -IMPOSSIBLE, NEVER), log_probs)  # (B, K, k)
+    _, chosen = ops.top_k(ops.reshape(priority, (-1, beam_size * k)), beam_size)  # (B, K)
     chosen = ops.cast(chosen, "int32")
     flat = [ops.reshape(x, (-1, beam_size * k)) for x in (log_probs, tokens)]  # (B, K * k) each
     log_probs, tokens = batched_gather(flat, chosen)  # (B, K) each

@@ -12,15 +12,13 @@ from keras import ops
 
 from keras_transformer.backend import take
 from keras_transformer.checks import check_count
-from keras_transformer.decoding.result import IMPOSSIBLE, SearchResult
+from keras_transformer.decoding.result import IMPOSSIBLE, LEAST_POSSIBLE, SearchResult
 from keras_transformer.decoding.strategies import SearchModel, Strategy, as_search_model
 
-# The first round has capacity for this many tokens; later ones for a quarter of what there is. A
-# beam attends to the empty places of all its hypotheses, so fewer of them are faster; but few
-# sentences attend so quickly that another round costs more.
+# The fewest steps of a round. Those of beams are shorter, since K hypotheses attend to K times as
+# many empty places. That of a single sentence is longer: its steps cost less than another round.
 SHORTEST_ROUND, SHORTEST_ROUND_OF_BEAMS, SHORTEST_ROUND_OF_ONE = 16, 8, 32
-# A round ends when half its sentences are done, or so many: to drop them is worth more steps than
-# another round costs.
+# A round also ends when this many of its sentences are done: they would cost more than a round.
 MOST_DONE = 16
 
 
@@ -35,7 +33,7 @@ class Search:
 
     @classmethod
     def of(cls, model, strategy, end_id):
-        """A search of arguments as they came, which are checked here."""
+        """Checks the arguments of a search, and makes it."""
         strategy = cls.kinds[0]() if strategy is None else strategy
         if not isinstance(strategy, cls.kinds):
             first, *_ = names = [kind.__name__ for kind in cls.kinds]
@@ -60,7 +58,7 @@ def run_search(search, state, max_length) -> SearchResult:
 
 
 def run_in_one_loop(search, state):
-    """The last state. All shapes stay, as a compiler needs it."""
+    """Steps until every sentence is done. Shapes never change, which XLA needs."""
 
     def any_left(state):
         return ops.logical_not(ops.all(state.done))
@@ -69,12 +67,12 @@ def run_in_one_loop(search, state):
 
 
 def run_with_compaction(search, state, max_length) -> SearchResult:
-    """Steps until every sentence is done, in rounds, between which those that are done are dropped.
+    """Steps in rounds, between which sentences that are done are dropped.
 
-    Within a round all shapes stay. A round ends when its capacity is full or enough of its
-    sentences are done. Then results are kept, the sentences that are not done go on, and the
-    capacity grows. So a long sentence does not make the short ones beside it wait, and a step costs
-    what its own length needs. Shapes change between rounds: not for a backend that compiles.
+    Shapes never change within a round. A round ends when its capacity is full or enough of its
+    sentences are done. Then their results are kept, the others go on, and the capacity grows. So a
+    long sentence does not make the short ones wait, and a step costs what its own length needs.
+    Shapes change between rounds, so this is not for a backend that compiles.
 
     Args:
         search, state, max_length: as in `run_search`.
@@ -104,15 +102,13 @@ def run_with_compaction(search, state, max_length) -> SearchResult:
         return results, state
 
     batch_size = ops.shape(state.sentences)[0]
-    first = search.result(state)  # of sentences that are done before the first round
-    results = no_results(batch_size, first, max_length)
-    results = write_results(results, state.sentences, first, max_length)
+    results = no_results(batch_size, search.strategy.num_hypotheses, max_length)
     results, _ = ops.while_loop(any_left, search_round, (results, with_unknown_sizes(state)))
     return SearchResult(*results)
 
 
 def compacted(state, rows, capacity, compact_cache):
-    """The state of the sentences at `rows` alone, with capacity for so many tokens."""
+    """Drops all sentences but those at `rows`, and makes room for `capacity` tokens."""
     missing = capacity - ops.shape(state.ids)[-1]
     state = state._replace(
         ids=ops.pad(state.ids, (*[(0, 0)] * (len(state.ids.shape) - 1), (0, missing))),
@@ -123,26 +119,28 @@ def compacted(state, rows, capacity, compact_cache):
 
 
 def with_unknown_sizes(state):
-    """The state without known sizes, which rounds change: the caller's tensors may have one."""
+    """Gathers every row of the options, so that TensorFlow forgets their number.
+
+    Rounds change it, and a loop refuses tensors of another known shape. The caller's may have one.
+    """
     return take_sentences(state, state.sentences, ["options"])
 
 
 def take_sentences(state, rows, fields):
-    """The state with some of its fields of the sentences at `rows` alone."""
+    """Takes the sentences at `rows` of some fields of the state."""
     old = {field: getattr(state, field) for field in fields}
     return state._replace(**take(old, rows))
 
 
 def no_capacity(start_ids):
-    """0 tokens, but in a graph as a tensor: a number would fix the shape that rounds change."""
+    """The length 0, in a graph as a tensor: a number would fix a shape that rounds change."""
     return ops.shape(start_ids)[0] * 0
 
 
 def next_capacity(position, max_length, shortest, size):
-    """Capacity for the tokens so far and a quarter more, at least `shortest`.
+    """Room for the tokens so far and a quarter more, or at least `shortest` more.
 
-    Where a round has few sentences, `size` of them, its capacity is at least their share of that of
-    one alone.
+    A round of few sentences, `size` of them, is longer: the fewer they are, the less steps cost.
     """
     shortest = ops.maximum(shortest, SHORTEST_ROUND_OF_ONE // size)
     return ops.minimum(position + ops.maximum(shortest, position // 4), max_length)
@@ -150,7 +148,7 @@ def next_capacity(position, max_length, shortest, size):
 
 def result_of(ids, lengths, scores, log_probs) -> SearchResult:
     """A `SearchResult` of fields (B, N, ...), padded where a place holds no hypothesis."""
-    exists = log_probs > IMPOSSIBLE / 2  # (B, N)
+    exists = log_probs > LEAST_POSSIBLE  # (B, N)
     return SearchResult(
         ids=ops.where(ops.expand_dims(exists, 2), ids, 0),
         lengths=ops.where(exists, lengths, 0),
@@ -159,9 +157,8 @@ def result_of(ids, lengths, scores, log_probs) -> SearchResult:
     )
 
 
-def no_results(batch_size, like, max_length):
-    """What `write_results` fills, with as many hypotheses as the result `like` has."""
-    count = like.lengths.shape[1]
+def no_results(batch_size, count, max_length):
+    """What `write_results` fills, with `count` hypotheses per sentence."""
     lengths = ops.zeros((batch_size, count), "int32")
     scores = ops.zeros((batch_size, count), "float32") + IMPOSSIBLE
     return ops.zeros((batch_size, count, max_length), "int32"), lengths, scores, scores

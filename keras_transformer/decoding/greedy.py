@@ -7,7 +7,7 @@ from keras import ops
 from keras_transformer._typing import Tensor
 from keras_transformer.decoding.compaction import Search, no_capacity, result_of, run_search
 from keras_transformer.decoding.processors import candidates
-from keras_transformer.decoding.result import IMPOSSIBLE, SearchResult
+from keras_transformer.decoding.result import LEAST_POSSIBLE, SearchResult
 from keras_transformer.decoding.strategies import (
     Greedy,
     RowOptions,
@@ -68,7 +68,7 @@ class GreedyState(NamedTuple):
 
     position: Any  # int32 scalar, tokens so far
     sentences: Any  # int32 (B,), the place of each sentence in the caller's batch
-    options: RowOptions  # float32 (B,), int32 (B,), int32 (B, P)
+    options: RowOptions  # from `row_options`
     tokens: Any  # int32 (B,), the last of each hypothesis
     ids: Any  # int32 (B, L)
     lengths: Any  # int32 (B,)
@@ -108,7 +108,7 @@ class GreedySearch(Search):
         here = ops.arange(ops.shape(state.ids)[1]) == state.position  # (L,)
         here = ops.logical_and(here, ops.logical_not(ops.expand_dims(state.done, 1)))  # (B, L)
         length = state.position + 1
-        ends = ops.logical_or(tokens == self.end_id, log_probs < IMPOSSIBLE / 2)  # (B,)
+        ends = ops.logical_or(tokens == self.end_id, log_probs < LEAST_POSSIBLE)  # (B,)
         ends = ops.logical_or(ends, length >= state.options.max_lengths)  # (B,)
         return state._replace(
             position=length,

@@ -1,5 +1,6 @@
 """Everything that a beam search considered, as a tree: for people to look at."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,7 +8,7 @@ from keras import ops
 
 from keras_transformer._typing import Tensor
 from keras_transformer.decoding.beam import BeamSearch, BeamState, best_offers
-from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.result import LEAST_POSSIBLE
 from keras_transformer.decoding.strategies import Beam, RowOptions, check_max_length, length_penalty
 
 # What became of a hypothesis.
@@ -15,7 +16,7 @@ KEPT = "kept"  # it had a place in the beam, and was offered for continuation
 DEAD = "dead"  # others of its length were more probable, and took all places
 RETURNED = "returned"  # it ended, and is one of the results
 ENDED = "ended"  # it ended, but the results are better
-UNFINISHED = "unfinished"  # it had a place when the search stopped, since it could not win
+UNFINISHED = "unfinished"  # it was in the beam when the search stopped, since it could not win
 
 
 class Hypothesis(NamedTuple):
@@ -26,8 +27,8 @@ class Hypothesis(NamedTuple):
         token: its last token; the start token for the root.
         length: the number of its tokens, the start token not counted.
         log_prob: the sum of the tokens' log-probabilities, by which places in the beam are given.
-        score: `log_prob / length_penalty(length)`, plus the search's score adjustment; those that
-            ended are ranked by it.
+        score: `log_prob / length_penalty(length)`, of those that ended with the search's score
+            adjustment; they are ranked by it.
         fate: `KEPT`, `DEAD`, `RETURNED`, `ENDED` or `UNFINISHED`.
 
     Example:
@@ -60,8 +61,8 @@ def beam_history(
     value. It is for looking at a search, not for speed.
 
     Args:
-        model, cache, strategy, rows, end_id, max_length: as in `beam_search`, but all steps are
-            taken: without `start_logits` and compaction.
+        model, cache, strategy, rows, end_id, max_length: as in `beam_search`, but without
+            compaction.
         start_ids: integers (1,).
 
     Returns:
@@ -78,8 +79,7 @@ def beam_history(
         [(0, 'kept'), (1, 'kept'), (0, 'kept'), (2, 'kept')]
     """
     search = BeamSearch.of(model, strategy, end_id)
-    model = search.model._replace(start_logits=None, compact_cache=None)
-    search = BeamSearch(model, search.strategy, search.end_id)
+    search = replace(search, model=search.model._replace(compact_cache=None))
     if len(start_ids) != 1:
         raise ValueError(
             f"start_ids must be of one sentence, but is of {len(start_ids)}; look at one at a time."
@@ -87,8 +87,8 @@ def beam_history(
     state = search.start(start_ids, cache, rows, check_max_length(max_length))
     tree = _Tree(int(start_ids[0]), search.strategy.size)
     while not bool(state.done[0]):
-        state, logits, live = search.read(state)
-        offered = search.offers(state, logits, live)  # (1, K, k) each
+        state, logits = search.read(state)
+        offered = search.offers(state, logits)  # (1, K, k) each
         log_probs, origins, tokens = best_offers(state, *offered)  # (1, K) each
         after = search.next_state(state, log_probs, origins, tokens)
         tree.grow(state, offered, origins, after)
@@ -114,7 +114,7 @@ class _Tree:
             if parent is None or was_finished[place]:
                 continue
             self.nodes[parent] = self.nodes[parent]._replace(fate=KEPT)
-            for i in np.flatnonzero(log_probs[place] > IMPOSSIBLE / 2):
+            for i in np.flatnonzero(log_probs[place] > LEAST_POSSIBLE):
                 children[place, int(tokens[place, i])] = len(self.nodes)
                 log_prob = float(log_probs[place, i])
                 values = length, log_prob, log_prob / penalty, DEAD  # without an adjustment

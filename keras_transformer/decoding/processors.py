@@ -1,9 +1,9 @@
 """What may follow a hypothesis: forbidden tokens, forced prefixes, and the best of the rest.
 
 A logits processor is a function `processor(ids, position, vocab_size)` of the tokens so far,
-integers (R, L) of which the first `position` are real, that returns a boolean mask (V,) or (R, V),
-True = forbidden. Only the choice changes: a search takes probabilities from the logits as they
-were, so its scores stay those of the model.
+integers (R, L) of which the first `position` are real. It returns which tokens are forbidden,
+boolean (V,) or (R, V). Only the choice changes: a search takes probabilities from the logits as
+they were, so its scores stay those of the model.
 """
 
 import functools
@@ -17,7 +17,7 @@ from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.strategies import Sample
 from keras_transformer.decoding.top_k import allowed_top_k
 
-# More suppressed tokens than this are masked; fewer are struck from the list of candidates.
+# This many suppressed tokens are struck from the list of candidates. More are set to IMPOSSIBLE.
 FEW = 8
 
 
@@ -38,28 +38,28 @@ def candidates(logits, ids, prefix_ids, position, k, strategy, end_id):
         has the log-probability IMPOSSIBLE.
     """
     logits = ops.cast(logits, "float32")
-    mask, struck = forbidden_tokens(strategy, end_id, ids, position, logits.shape[-1])
-    # (R, k), (R, k), (R, 1)
-    top_logits, tokens, log_sum = allowed_top_k(logits, k, mask, struck)
+    forbidden, struck = forbidden_tokens(strategy, end_id, ids, position, logits.shape[-1])
     if isinstance(strategy, Sample):
-        top_logits, tokens = sampled(logits, mask, struck, position, strategy)  # (R, 1) each
+        top_logits, tokens = sampled(logits, forbidden, struck, position, strategy)  # (R, 1) each
+    else:
+        top_logits, tokens = allowed_top_k(logits, k, forbidden, struck)  # (R, k) each
     top_logits, tokens = force_prefix(prefix_ids, position, logits, top_logits, tokens)
-    log_probs = top_logits - log_sum  # (R, k)
+    log_probs = top_logits - ops.logsumexp(logits, axis=-1, keepdims=True)  # (R, k)
     return ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE), tokens
 
 
 def forbidden_tokens(strategy, end_id, ids, position, vocab_size):
     """What is forbidden at the next step.
 
-    A few tokens are struck from a list of candidates sooner than masked in every row.
+    A few tokens are faster struck from the list of candidates than found in every row of logits.
 
     Args:
         strategy, end_id, ids, position: as in `candidates`.
         vocab_size: V.
 
     Returns:
-        A boolean mask (V,) or (R, V), or None; and a list of pairs of a token and whether it is
-        forbidden, a boolean or a boolean scalar.
+        Which tokens are forbidden, boolean (V,) or (R, V), or None; and more that are struck: a
+        list of pairs of a token and whether it is forbidden, a boolean or a boolean scalar.
     """
     suppressed = strategy.suppress_ids
     for name, tokens in (("end_id", (end_id,)), ("suppress_ids", suppressed)):
@@ -71,20 +71,20 @@ def forbidden_tokens(strategy, end_id, ids, position, vocab_size):
     processors = [*strategy.logits_processors]
     if strategy.no_repeat_ngram:
         processors.append(no_repeat_ngram(strategy.no_repeat_ngram))
-    masks = [processor(ids, position, vocab_size) for processor in processors]
+    forbidden = [processor(ids, position, vocab_size) for processor in processors]
     struck = []
     if len(suppressed) <= FEW:
         struck += [(token, True) for token in suppressed]
     else:
-        masks.append(np.isin(np.arange(vocab_size), suppressed))  # (V,)
+        forbidden.append(np.isin(np.arange(vocab_size), suppressed))  # (V,)
     if strategy.min_length > 1:
         struck.append((end_id, position + 1 < strategy.min_length))
-    return functools.reduce(ops.logical_or, masks) if masks else None, struck
+    return functools.reduce(ops.logical_or, forbidden) if forbidden else None, struck
 
 
-def sampled(logits, mask, struck, position, strategy):
+def sampled(logits, forbidden, struck, position, strategy):
     """The logit and the token that a `Sample` draws among those allowed: (R, 1) each."""
-    forbidden = False if mask is None else mask
+    forbidden = False if forbidden is None else forbidden
     for token, active in struck:
         here = ops.arange(logits.shape[-1]) == token  # (V,)
         forbidden = ops.logical_or(forbidden, ops.logical_and(here, active))
@@ -94,7 +94,7 @@ def sampled(logits, mask, struck, position, strategy):
 
 
 def force_prefix(prefix_ids, position, logits, top_logits, tokens):
-    """The next token of its prefix and no other, for each row that is still inside one.
+    """Replaces the candidates of a row that is inside its prefix by the prefix's next token.
 
     Args:
         prefix_ids: int32 (R, P), padded with 0 after the end of each.
@@ -104,8 +104,8 @@ def force_prefix(prefix_ids, position, logits, top_logits, tokens):
         tokens: int32 (R, k), their tokens.
 
     Returns:
-        The last two. Inside a prefix the first is its token, and the others are IMPOSSIBLE, as is a
-        token that the vocabulary does not have.
+        The new logits and tokens. Inside a prefix the first is its next token, and the others are
+        IMPOSSIBLE. So is a token that the vocabulary does not have.
     """
     if prefix_ids.shape[1] == 0:
         return top_logits, tokens
@@ -121,7 +121,7 @@ def force_prefix(prefix_ids, position, logits, top_logits, tokens):
 
 
 def no_repeat_ngram(size):
-    """The logits processor by which no `size` tokens in a row occur twice in a hypothesis.
+    """Makes the logits processor that forbids to repeat `size` tokens in a row.
 
     Paulus et al. (2017), "A Deep Reinforced Model for Abstractive Summarization", section 2.5, for
     trigrams. A token is forbidden if with the `size - 1` tokens before it, it is an n-gram that
@@ -133,7 +133,7 @@ def no_repeat_ngram(size):
         places = ops.arange(length)  # (L,)
         # repeats[r, l]: are the size - 1 tokens before l those at the end of hypothesis r?
         repeats = ops.logical_and(places >= size - 1, places < position)  # (L,)
-        repeats = ops.logical_and(repeats, ids == ids)  # (R, L)
+        repeats = ops.broadcast_to(repeats, ops.shape(ids))  # (R, L)
         for back in range(1, size):
             last = ops.take(ids, ops.maximum(position - back, 0), axis=1)  # (R,)
             earlier = ops.take(ids, ops.maximum(places - back, 0), axis=1)  # (R, L)

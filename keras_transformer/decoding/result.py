@@ -4,8 +4,10 @@ from typing import NamedTuple
 
 from keras_transformer._typing import Tensor
 
-# Stands for "impossible" where a finite number must.
+# Stands for "impossible" where a finite number must. What is possible is above LEAST_POSSIBLE, sums
+# with IMPOSSIBLE are below it, and all of them above NEVER.
 IMPOSSIBLE = -1e9
+LEAST_POSSIBLE, NEVER = IMPOSSIBLE / 2, 4 * IMPOSSIBLE
 
 
 class SearchResult(NamedTuple):
@@ -18,7 +20,8 @@ class SearchResult(NamedTuple):
         ids: int32 (B, N, L), the tokens after the start token, the end token included unless
             `max_length` cut the hypothesis off.
         lengths: int32 (B, N), the number of those tokens, the end token counted.
-        scores: float32 (B, N), `log_probs / length_penalty(lengths)`; higher is better.
+        scores: float32 (B, N), `log_probs / length_penalty(lengths)`, plus what the model or a
+            coverage penalty adds; higher is better.
         log_probs: float32 (B, N), the sum of the tokens' log-probabilities under the model.
 
     Example:

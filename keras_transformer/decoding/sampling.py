@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.result import LEAST_POSSIBLE
 from keras_transformer.decoding.top_k import top_k as largest_logits
 
 # 2**32 over the golden ratio: without it token 0 at position 0 under seed 0 would hash to 0.
@@ -45,8 +45,8 @@ def sample(logits, position, strategy):
     """
     logits = ops.cast(logits, "float32")
     vocab_size = logits.shape[-1]
-    # A NaN fails every comparison.
-    logits = ops.where(ops.abs(logits) < -IMPOSSIBLE / 2, logits, -np.inf)
+    # A NaN fails the comparison, so it becomes -inf.
+    logits = ops.where(ops.abs(logits) < -LEAST_POSSIBLE, logits, -np.inf)
     noise = gumbel_noise(strategy.seed, position, vocab_size)  # (V,)
     if strategy.top_k == 0 and strategy.top_p == 1:
         return argmax(tempered(logits, strategy.temperature) + noise)
@@ -60,6 +60,7 @@ def sample(logits, position, strategy):
 
 
 def argmax(x):
+    """Where each row is largest: int32, like `x` without its last axis."""
     return ops.cast(ops.argmax(x, axis=-1), "int32")
 
 
@@ -102,6 +103,7 @@ def lowbias32(x):
 
 
 def uint32(x):
+    """An `int` or a tensor as uint32, with no detour by int32, in which large ones overflow."""
     if isinstance(x, int):
         return ops.convert_to_tensor(np.uint32(x))
     return ops.cast(x, "uint32")

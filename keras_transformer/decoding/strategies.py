@@ -51,7 +51,7 @@ NUMBERS = {
 
 
 def check_settings(**settings):
-    """The settings; each number among them is in range."""
+    """Checks that each number is in range, and returns the settings."""
     checked = check_ints(settings, LEAST)
     return {k: check_number(k, v, *NUMBERS[k]) if k in NUMBERS else v for k, v in checked.items()}
 
@@ -154,7 +154,7 @@ class Sample(Strategy):
     Args:
         temperature: above 0, what logits are divided by. Below 1 sharpens the distribution, and
             near 0 is greedy search.
-        top_k: only the so many largest logits are kept; 0 for all.
+        top_k: only this many of the largest logits are kept; 0 for all.
         top_p: in (0, 1], only the smallest set of tokens is kept whose probability, among those
             that `top_k` keeps, reaches it. Without `top_k` it sorts the vocabulary at every step.
         seed: integer in [0, 2**32).
@@ -248,7 +248,7 @@ def row_options(rows, start_ids, strategy, max_length) -> RowOptions:
 
 
 def check_max_length(max_length):
-    """`max_length` as an `int`, or as the tensor that it is, whose value is not known here."""
+    """Checks a number; a tensor is returned as it is, since a graph does not know its value."""
     return max_length if _is_tensor(max_length) else check_positive_int("max_length", max_length)
 
 
@@ -278,7 +278,7 @@ def gather_rows(cache, rows):
 
 
 class SearchModel(NamedTuple):
-    """A step function and all that a search can do faster or better if a model offers it.
+    """A step function, and what else a model offers to a search.
 
     Attributes:
         step: `step(token_ids, cache, position) -> (logits, cache)` with ids (B * K,) and logits
@@ -286,14 +286,9 @@ class SearchModel(NamedTuple):
         reorder_cache: `reorder_cache(cache, rows) -> cache`, with integers (B * K,): the row that
             each hypothesis continues. By default, row `rows[i]` of every tensor becomes row i.
         compact_cache: `compact_cache(cache, sentences, capacity) -> cache`: the cache of these
-            sentences, integers (b,), with capacity for so many tokens, of the same structure. With
-            it a search drops sentences that are done, see `decoding.compaction`. In a graph no
-            size that it changes may be known beforehand.
-        start_logits: floats (B, V), the logits of the first token, if the cache of a beam search
-            has read `start_ids` already: that takes one hypothesis, not K.
-        only_live: whether `step` takes one more argument, integers (R,), the rows of hypotheses
-            that can still win, and gives logits (R, V) of those alone. That is faster, but R
-            changes from step to step.
+            sentences, integers (b,), with room for `capacity` tokens, of the same structure. With
+            it a search drops sentences that are done; see `decoding.compaction`. In a graph, sizes
+            that it changes must be unknown.
         score_adjustment: `score_adjustment(cache)`, floats (B, K) of at most 0, added to the score
             of a hypothesis that ends.
 
@@ -310,8 +305,6 @@ class SearchModel(NamedTuple):
     step: Callable
     reorder_cache: Callable = gather_rows
     compact_cache: Callable | None = None
-    start_logits: Tensor | None = None
-    only_live: bool = False
     score_adjustment: Callable | None = None
 
 
@@ -320,6 +313,7 @@ def as_search_model(model) -> SearchModel:
     if isinstance(model, SearchModel):
         return model
     if hasattr(model, "decode_step"):
+        # Without compaction, so that shapes stay and a compiler can take the loop.
         return SearchModel(model.decode_step, model.reorder_cache)
     if not callable(model):
         raise TypeError(

@@ -7,8 +7,8 @@ from keras import ops
 from keras_transformer.backend import batched_gather
 from keras_transformer.decoding.result import IMPOSSIBLE
 
-# The operations that groups need, in columns that could be searched instead; and how many columns
-# are copied in the time that one is searched in.
+# The cost of `top_k` is counted in columns searched: that of grouping, and how many columns can be
+# copied for one.
 GROUPING, COPIED = 150, 8
 
 
@@ -51,9 +51,9 @@ def top_k(logits, k: int):
 
 @functools.cache
 def group_width(size: int, k: int) -> int:
-    """With groups of how many columns the fewest are searched; 1 for no groups.
+    """The width of groups for which `top_k` searches the fewest columns; 1 for no groups.
 
-    Of those that divide `size`, and the powers of two.
+    It is a divisor of `size` or a power of two.
     """
     widths = range(2, size // k + 1)
     widths = [w for w in widths if size % w == 0 or w & (w - 1) == 0]
@@ -61,7 +61,7 @@ def group_width(size: int, k: int) -> int:
 
 
 def columns_searched(size: int, k: int, width: int) -> int:
-    """How many maxima and candidates `top_k` searches, and what groups cost beside."""
+    """The cost of `top_k` with groups of this width: the columns it searches, and the grouping."""
     if width == 1:
         return size
     groups, rest = divmod(size, width)
@@ -73,46 +73,31 @@ def columns_searched(size: int, k: int, width: int) -> int:
     return groups + GROUPING + copied + best
 
 
-def allowed_top_k(logits, k, mask, forbidden):
+def allowed_top_k(logits, k, forbidden, struck):
     """The `k` largest logits of each row among the tokens that may be chosen.
 
     Args:
         logits: tensor (R, V).
         k: at most V.
-        mask: boolean (V,) or (R, V), True = not allowed; None for no mask.
-        forbidden: pairs of a token and whether it is forbidden, a boolean or a boolean scalar.
+        forbidden: boolean (V,) or (R, V), or None.
+        struck: pairs of a token and whether it is forbidden, too, a boolean or a boolean scalar.
 
     Returns:
-        As `top_k`, where a place that no allowed token can fill has the value IMPOSSIBLE; and the
-        log of the sum of exponentials of each row as it was, (R, 1).
+        As `top_k`, where a place that no allowed token can fill has the value IMPOSSIBLE.
     """
-    allowed = logits if mask is None else ops.where(mask, IMPOSSIBLE, logits)
-    values, tokens = top_k(allowed, min(k + len(forbidden), logits.shape[-1]))
-    largest, first = values[:, :1], tokens[:, :1]  # (R, 1)
-    if mask is not None:
-        first = ops.expand_dims(ops.cast(ops.argmax(logits, axis=-1), "int32"), 1)
-        largest = batched_gather(logits, first)
-    log_sum = log_sum_exp(logits, largest, first)
-    if not forbidden:
-        return values, tokens, log_sum
-    values = ops.where(is_forbidden(tokens, forbidden), IMPOSSIBLE, values)
+    allowed = logits if forbidden is None else ops.where(forbidden, IMPOSSIBLE, logits)
+    values, tokens = top_k(allowed, min(k + len(struck), logits.shape[-1]))
+    if not struck:
+        return values, tokens
+    values = ops.where(is_struck(tokens, struck), IMPOSSIBLE, values)
     values, places = ops.top_k(values, k)
-    return values, batched_gather(tokens, ops.cast(places, "int32")), log_sum
+    return values, batched_gather(tokens, ops.cast(places, "int32"))
 
 
-def is_forbidden(tokens, forbidden):
+def is_struck(tokens, struck):
     """Whether each token is one of those that are forbidden now: bool, like `tokens`."""
     hits = (
         tokens == token if active is True else ops.logical_and(tokens == token, active)
-        for token, active in forbidden
+        for token, active in struck
     )
     return functools.reduce(ops.logical_or, hits)
-
-
-def log_sum_exp(logits, largest, first):
-    """`log(sum(exp(logits)))` of each row, (R, 1), from its largest logit and that one's column.
-
-    The largest logit minus the log of its probability: a softmax is one kernel, and the sum of
-    exponentials several.
-    """
-    return largest - ops.log(batched_gather(ops.softmax(logits, axis=-1), first))

@@ -21,7 +21,7 @@ class TextPerplexity(NamedTuple):
 
 
 def text_perplexity(log_prob: float, num_tokens: int, num_bytes: int) -> TextPerplexity:
-    """`exp(-log P / n)` of text with probability P and n tokens or bytes.
+    """Computes `exp(-log P / n)` for text with probability P and n tokens or bytes.
 
     Args:
         log_prob: the sum of the natural log-probabilities of all tokens.

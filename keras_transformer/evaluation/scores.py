@@ -88,7 +88,7 @@ def exact_match(translations: Iterable[str], references: Iterable[str]) -> float
 
 
 def _aligned(translations, references):
-    """Both as lists of strings, at least one each."""
+    """Returns both as lists of strings, at least one each."""
     texts = check_aligned(translations=translations, references=references)
     if not texts[0]:
         raise ValueError("translations is empty, so there is nothing to score; give at least one.")

@@ -1,10 +1,10 @@
 """The export of a classifier: a SavedModel from ids or texts to probabilities."""
 
-import os
-
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer._typing import StrPath
+from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.export.tested_export import export_tested
 from keras_transformer.models.sequence_classifier import SequenceClassifier
@@ -12,7 +12,7 @@ from keras_transformer.models.sequence_classifier import SequenceClassifier
 
 def export_classifier(
     model: SequenceClassifier,
-    directory: str | os.PathLike,
+    directory: StrPath,
     *,
     tokenizer: Tokenizer | None = None,
     overwrite: bool = False,
@@ -57,13 +57,13 @@ def export_classifier(
         )
 
     def classify(ids):
-        ids = _checked(ids[:, : model.embedding.max_length], model.embedding.vocab_size)
+        ids = _in_vocabulary(ids[:, : model.embedding.max_length], model.embedding.vocab_size)
         probabilities = tf.nn.softmax(model(ids, training=False))  # (B, C)
         class_id = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
         return {"probabilities": probabilities, "class_id": class_id}
 
     def classify_text(text):
-        ids = tokenizer.tokenize(tf.reshape(text, [-1])).to_tensor(0)
+        ids = tokenizer.tokenize(tf.reshape(text, [-1])).to_tensor(PAD_ID)
         return classify(tf.pad(ids, [[0, 0], [0, 1]]))  # one token even if all texts are blank
 
     signatures = {"serving_default": (classify, tf.TensorSpec([None, None], tf.int32, "ids"))}
@@ -76,7 +76,7 @@ def export_classifier(
     )
 
 
-def _checked(ids, vocab_size):
+def _in_vocabulary(ids, vocab_size):
     message = f"ids must be in [0, {vocab_size})."
     checks = [
         tf.debugging.assert_non_negative(ids, message),

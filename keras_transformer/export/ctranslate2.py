@@ -10,8 +10,8 @@ from keras_transformer.data.special_tokens import END_ID, START_ID, UNK_ID
 from keras_transformer.layers.feed_forward import GATES
 from keras_transformer.version_directory import write_whole
 
-MODEL = "model.bin"  # the file that CTranslate2 knows a model by
-# Keras's names and CTranslate2's.
+MODEL = "model.bin"  # CTranslate2 writes this file for every model
+# Keras's name of each activation, and CTranslate2's.
 ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
@@ -24,27 +24,28 @@ ACTIVATIONS = {
 def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwrite=False) -> str:
     """Writes a model that `ctranslate2.Translator(directory)` loads.
 
-    Its tokens are the pieces of `tokenizer`, which is written beside them as `tokenizer.model`.
-    The end token is added to the source by CTranslate2. To choose among the same tokens as a
-    `Translator`, pass `disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]]`; its
-    `length_penalty` is another formula, `score / length ** alpha`, and the log-probabilities of its
-    searches, but not those of `score_batch`, are renormalized over the tokens not suppressed. Ids
-    that the model has beyond the tokenizer's are left out.
+    Its tokens are the pieces of `tokenizer`, which is written beside it as `tokenizer.model`.
+    CTranslate2 adds the end token to the source. Ids that only the model has are left out.
+
+    To choose among the same tokens as a `Translator`, pass
+    `disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]]`. CTranslate2's `length_penalty` has
+    another formula, `score / length ** alpha`. Its searches renormalize log-probabilities over the
+    tokens that are not suppressed; its `score_batch` does not.
 
     Args:
         model: a `Transformer`.
         tokenizer: its `Tokenizer`.
         directory: where to write.
-        quantization: None for float32, or one of CTranslate2's, such as "int8".
-        overwrite: whether a model that is there is replaced.
+        quantization: None for float32, or a type of CTranslate2, such as "int8".
+        overwrite: whether to replace a model that exists.
 
     Returns:
         `directory`.
 
     Raises:
         ImportError: if the extra `[ctranslate2]` is not installed.
-        ValueError: if the model has what CTranslate2 cannot express, or `directory` exists and is
-            not to be replaced or no such model.
+        ValueError: if CTranslate2 cannot express the model, or if `directory` exists and
+            `overwrite` is false or it is not such a model.
     """
     directory = Path(directory).absolute()
     if directory.exists() and not overwrite:
@@ -52,7 +53,7 @@ def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwr
             f"{directory} exists; name another directory or pass overwrite=True (--overwrite)."
         )
     if directory.exists() and not (directory / MODEL).is_file():
-        raise ValueError(f"{directory} is no CTranslate2 model to replace; name another directory.")
+        raise ValueError(f"{directory} is not a CTranslate2 model; name another directory.")
     spec = transformer_spec(model, tokenizer)
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -66,7 +67,7 @@ def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwr
 
 
 def transformer_spec(model, tokenizer):
-    """The weights of `model` under CTranslate2's names, as its `TransformerSpec`."""
+    """Returns the weights of `model` under CTranslate2's names, a `TransformerSpec`."""
     try:
         from ctranslate2.specs import TransformerSpec
     except ImportError as error:
@@ -88,7 +89,7 @@ def transformer_spec(model, tokenizer):
         pre_norm=residual.norm_first,
         activation=_activation(layer.feed_forward),
         ffn_glu=layer.feed_forward.activation in GATES,
-        rms_norm=isinstance(residual.norm, keras.layers.RMSNormalization),
+        rms_norm=_is_rms_norm(residual.norm),
     )
     for side, stack, embedding in (
         (spec.encoder, model.encoder, model.source_embedding),
@@ -130,7 +131,7 @@ def _set_layer(target, source) -> None:
 
 
 def _set_attention(target, attention, residual) -> None:
-    """Self-attention has one linear layer for query, key and value; cross-attention has two."""
+    """Sets one linear layer for query, key and value in self-attention, two in cross-attention."""
     _set_norm(target.layer_norm, residual.norm)
     projections = attention.query_projection, attention.memory_projection
     *inner, output = target.linear
@@ -141,15 +142,25 @@ def _set_attention(target, attention, residual) -> None:
 
 
 def _set_linear(target, *layers, columns=slice(None)) -> None:
-    """The kernels and biases of layers side by side; of all that, some columns."""
+    """Puts the kernels and biases of layers side by side, and copies some of the columns."""
     kernel = np.concatenate([_array(layer.kernel) for layer in layers], axis=1)[:, columns]
     target.weight = np.ascontiguousarray(kernel.T)  # (out, in)
     if layers[0].use_bias:
         target.bias = np.concatenate([_array(layer.bias) for layer in layers])[columns]
 
 
+def _is_rms_norm(norm) -> bool:
+    is_rms_norm = isinstance(norm, keras.layers.RMSNormalization)
+    if not is_rms_norm and not isinstance(norm, keras.layers.LayerNormalization):
+        raise ValueError(
+            f"The norm {type(norm).__name__} has no equivalent in this export; export a "
+            'SavedModel, or train with norm="layer_norm" or norm="rms_norm".'
+        )
+    return is_rms_norm
+
+
 def _set_norm(target, norm) -> None:
-    if isinstance(norm, keras.layers.RMSNormalization):
+    if _is_rms_norm(norm):
         target.gamma = _array(norm.scale)
     else:
         target.gamma, target.beta = _array(norm.gamma), _array(norm.beta)
@@ -167,6 +178,6 @@ def _activation(feed_forward):
     if name not in ACTIVATIONS:
         known = sorted(ACTIVATIONS)
         raise ValueError(
-            f"The activation {name!r} has no equivalent in CTranslate2; it knows {known}."
+            f"The activation {name!r} has no equivalent in CTranslate2; train with one of {known}."
         )
     return Activation[ACTIVATIONS[name]]

@@ -1,17 +1,17 @@
-"""The export of a model of numbers: saved, loaded, asked once, and only then a version."""
-
-import os
+"""Exports a model with numeric inputs and outputs, after its SavedModel has answered once."""
 
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer._typing import StrPath
 from keras_transformer.backend import check_tensorflow
+from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.version_directory import write_version
 
 
 def export_tested(
     model,
-    directory: str | os.PathLike,
+    directory: StrPath,
     signatures: dict[str, tuple],
     example: dict[str, np.ndarray],
     *,
@@ -23,9 +23,9 @@ def export_tested(
     Args:
         model: the Keras model whose weights the signatures use.
         directory: as for `write_version`.
-        signatures: the name of each, and a tuple of its function and the `tf.TensorSpec` of each
-            argument; the function returns a dict of tensors.
-        example: inputs of `serving_default`, to test it.
+        signatures: for each name, a tuple of its function and the `tf.TensorSpec` of each argument.
+            The function returns a dict of tensors.
+        example: inputs of `serving_default`, to test it with.
         overwrite: whether to replace a version that exists.
         tokenizer: the tokenizer that the signatures use, if any.
 
@@ -47,13 +47,30 @@ def export_tested(
 
     def write(path):
         tf.saved_model.save(module, str(path), signatures=functions)
-        loaded = tf.saved_model.load(str(path)).signatures["serving_default"]
-        outputs = loaded(**{name: tf.constant(value) for name, value in example.items()})
-        for name, values in outputs.items():
-            if not np.isfinite(values.numpy()).all():
-                raise RuntimeError(
-                    f"The exported model returned {name} that are not finite, because its weights "
-                    "are not. Nothing was exported; train again or use an earlier checkpoint."
-                )
+        self_test(path, example)
 
     return write_version(directory, write, overwrite)
+
+
+def self_test(path, example: dict) -> None:
+    """Loads a SavedModel and asks its signature `serving_default`.
+
+    Args:
+        path: the path of the SavedModel.
+        example: the inputs, by name.
+
+    Raises:
+        RuntimeError: if a number in the answer is not finite, or is a search's `IMPOSSIBLE`.
+        UnicodeDecodeError: if a string in the answer is not UTF-8.
+    """
+    answer = tf.saved_model.load(str(path)).signatures["serving_default"]
+    for name, values in answer(**{k: tf.constant(v) for k, v in example.items()}).items():
+        values = values.numpy()
+        if values.dtype == object:  # strings
+            for text in values.ravel():
+                text.decode("utf-8")
+        elif not np.isfinite(values).all() or np.any(values < IMPOSSIBLE / 2):
+            raise RuntimeError(
+                f"The output {name!r} of the exported model is not finite, because its weights are "
+                "not finite. Nothing was exported; train again or use an earlier checkpoint."
+            )

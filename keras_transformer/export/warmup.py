@@ -4,21 +4,20 @@ from pathlib import Path
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 BATCHING_FILE = "batching_params.pbtxt"
-BATCH_SIZES = (1, 8, 32)
-# A server refuses a file of over 1,000 requests; there are five signatures with such texts.
+BATCH_SIZES = (8, 32)
+# Every request delays the start of a server, and a server refuses a file of over 1,000.
 MOST_TEXTS = 100
 
 
-def write_warmup_requests(version_directory, texts, signatures) -> None:
+def write_warmup_requests(version_directory, texts) -> None:
     """Writes the requests that a server sends to itself before it serves a version.
 
     The first request of each shape is slow. Up to 100 texts, from the shortest to the longest, are
-    sent one by one to each signature, and, repeated as needed, in batches of 8 and 32.
+    sent to `serving_default` one by one, and, repeated as needed, in batches of 8 and 32.
 
     Args:
-        version_directory: path of a SavedModel.
+        version_directory: the path of a SavedModel.
         texts: list of strings, some short and some long.
-        signatures: names of signatures whose only input is `text`.
 
     Raises:
         ImportError: if the extra `[serving]` is not installed.
@@ -38,19 +37,18 @@ def write_warmup_requests(version_directory, texts, signatures) -> None:
     path = Path(version_directory) / WARMUP_FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for name in signatures:
-            for batch in _batches(_of_all_lengths(list(texts))):
-                request = predict_pb2.PredictRequest()
-                request.model_spec.signature_name = name
-                tensor = tf.make_tensor_proto(batch, tf.string, [len(batch)])
-                request.inputs["text"].CopyFrom(tensor)
-                log = prediction_log_pb2.PredictLog(request=request)
-                record = prediction_log_pb2.PredictionLog(predict_log=log)
-                writer.write(record.SerializeToString())
+        for batch in _batches(_of_all_lengths(list(texts))):
+            request = predict_pb2.PredictRequest()
+            request.model_spec.signature_name = "serving_default"
+            tensor = tf.make_tensor_proto(batch, tf.string, [len(batch)])
+            request.inputs["text"].CopyFrom(tensor)
+            log = prediction_log_pb2.PredictLog(request=request)
+            record = prediction_log_pb2.PredictionLog(predict_log=log)
+            writer.write(record.SerializeToString())
 
 
 def _of_all_lengths(texts):
-    """The texts, or of many some between the shortest and the longest."""
+    """Chooses at most `MOST_TEXTS` texts, from the shortest to the longest."""
     if len(texts) <= MOST_TEXTS:
         return texts
     ranked = sorted(texts, key=len)
@@ -58,20 +56,21 @@ def _of_all_lengths(texts):
 
 
 def _batches(texts):
-    """Every text alone, then batches of the larger sizes, short and long texts mixed."""
+    """Yields every text alone, then batches of `BATCH_SIZES`, short and long texts mixed."""
     texts = [text.encode("utf-8", "replace") for text in texts]
     yield from ([text] for text in texts)
-    for size in BATCH_SIZES[1:]:
+    for size in BATCH_SIZES:
         yield [texts[i % len(texts)] for i in range(size)]
 
 
 def write_batching_parameters(version_directory, *, max_batch_size=32, timeout_micros=2000):
-    """Writes `batching_params.pbtxt`, which a server reads with
-    `--enable_batching --enable_per_model_batching_parameters`.
+    """Writes `batching_params.pbtxt`, which tells a server how to join requests.
+
+    It reads the file with `--enable_batching --enable_per_model_batching_parameters`.
 
     Args:
-        version_directory: path of a SavedModel.
-        max_batch_size: the most texts that are joined.
+        version_directory: the path of a SavedModel.
+        max_batch_size: the most texts that a server joins.
         timeout_micros: how long a request waits for others, in microseconds.
     """
     lines = (

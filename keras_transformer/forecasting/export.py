@@ -1,17 +1,14 @@
 """The export of a forecaster: a SavedModel from histories to forecasts."""
 
-import os
-
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer._typing import StrPath
 from keras_transformer.export.tested_export import export_tested
 from keras_transformer.forecasting.forecaster import Forecaster
 
 
-def export_forecaster(
-    model: Forecaster, directory: str | os.PathLike, *, overwrite: bool = False
-) -> str:
+def export_forecaster(model: Forecaster, directory: StrPath, *, overwrite: bool = False) -> str:
     """Writes `directory/<version>/`, a SavedModel that maps histories to forecasts.
 
     Every input and output has one row per series, so a server may join requests into a batch. A
@@ -53,7 +50,7 @@ def export_forecaster(
         inputs = {"history": history, "padding_mask": padding_mask}
         if covariates:
             steps = tf.shape(history)[1]
-            inputs["covariates"] = _checked(covariates[0], steps, model.horizon)
+            inputs["covariates"] = _long_enough(covariates[0], steps, model.horizon)
         outputs = model(inputs, training=False)  # (B, horizon, F, 1 + Q)
         return {"mean": outputs[..., 0], "quantiles": outputs[..., 1:]}
 
@@ -73,7 +70,7 @@ def export_forecaster(
     return export_tested(model, directory, signatures, _example(model), overwrite=overwrite)
 
 
-def _checked(covariates, steps, horizon):
+def _long_enough(covariates, steps, horizon):
     message = f"covariates must cover the history and the {horizon} steps of the horizon."
     check = tf.debugging.assert_greater_equal(tf.shape(covariates)[1], steps + horizon, message)
     with tf.control_dependencies([check]):

@@ -22,7 +22,7 @@ from keras_transformer.models.sequence_model import SequenceModel
 class Forecaster(SequenceModel):
     """Reads the history of a series and forecasts the mean and quantiles of its next steps.
 
-    History and horizon are one sequence, whose last steps have no value yet. The encoder reads
+    The history and the horizon are one sequence; the horizon has no values yet. The encoder reads
     both, and a linear map turns its output at the horizon's steps into the forecast (the masked
     encoder of Woo et al., 2024, "Unified Training of Universal Time Series Forecasting
     Transformers", section 3). `patch_length` steps are one token (Nie et al., 2023, "A Time Series
@@ -160,7 +160,7 @@ class Forecaster(SequenceModel):
     def _tokens(self, window):
         """Projects the patches of history and horizon, and adds their positions.
 
-        A step is its values, a 1 if they are known and 0 if not, and its covariates; padding is 0.
+        A step holds its values, 1 if they are known and 0 if not, and its covariates. Padding is 0.
 
         Returns:
             Tensor (B, N + M, D), and a mask (B, N + M), True where a patch holds a real step or
@@ -197,7 +197,7 @@ class Forecaster(SequenceModel):
         return ops.expand_dims(ops.transpose(y, (0, 2, 1)), -1)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The compiled loss of targets and forecasts, in units of their window's scale."""
+        """Computes the compiled loss, in units of each window's scale."""
         check_loss(self.loss, self.quantiles)
         window = self._read(x)
         scale = normalize_windows(window.history, window.padding_mask).scale  # (B, 1, F)
@@ -208,7 +208,7 @@ class Forecaster(SequenceModel):
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """The compiled metrics of targets and means, in the units of the series."""
+        """Computes the compiled metrics of targets and means, in the units of the series."""
         return super().compute_metrics(x, y, y_pred[..., 0], sample_weight)
 
     def compute_output_shape(self, input_shape):

@@ -10,7 +10,7 @@ NAMES = ("history", "padding_mask", "covariates")
 
 
 class Window(NamedTuple):
-    """What the model reads; every row's forecast begins after its last step of the history."""
+    """What the model reads. The forecast of a row begins after the last step of its history."""
 
     history: Tensor  # (B, L, F), float32
     padding_mask: Tensor  # (B, L), True at real steps
@@ -103,7 +103,7 @@ def _check_inputs(inputs: dict, num_features: int, num_covariates: int) -> None:
 
 
 def _check_steps(inputs: dict, horizon: int) -> None:
-    """Checks the numbers of steps as far as the shapes say them."""
+    """Checks the numbers of steps, as far as the shapes are known."""
     steps = inputs["history"].shape[1]
     mask_shape = tuple(inputs["padding_mask"].shape) if "padding_mask" in inputs else (None, steps)
     if len(mask_shape) != 2 or None not in (steps, mask_shape[1]) and mask_shape[1] != steps:

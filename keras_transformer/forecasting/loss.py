@@ -10,9 +10,10 @@ from keras_transformer.checks import check_quantiles
 
 
 def pinball_loss(targets: Tensor, forecasts: Tensor, quantiles: Sequence[float]) -> Tensor:
-    """`max(q (y - f), (q - 1) (y - f))`: its mean is least where `f` is the q-quantile of `y`.
+    """Computes `max(q (y - f), (q - 1) (y - f))`, the error that quantiles minimize.
 
-    Koenker and Bassett (1978), "Regression Quantiles". At q = 0.5 it is half the absolute error.
+    Its mean is least if f is the q-quantile of y (Koenker and Bassett, 1978, "Regression
+    Quantiles"). At q = 0.5 it is half the absolute error.
 
     Args:
         targets: y, tensor (...).

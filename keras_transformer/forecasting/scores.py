@@ -13,9 +13,9 @@ def seasonal_naive(
 ) -> np.ndarray:
     """Repeats the last season: the forecast that every model has to beat.
 
-    Hyndman and Athanasopoulos (2021), "Forecasting: Principles and Practice", section 5.2. The
-    quantiles add those of the errors that the same repetition made in the history: for a step k
-    seasons ahead, the differences over k seasons.
+    Hyndman and Athanasopoulos (2021), "Forecasting: Principles and Practice", section 5.2. A
+    quantile adds the quantile of the errors that the same repetition made in the history. For a
+    step k seasons ahead, these are the differences over k seasons.
 
     Args:
         history: numbers (T,), without gaps.
@@ -56,7 +56,7 @@ def seasonal_naive(
 
 
 def naive_error(history: ArrayLike, period: int = 1) -> float:
-    """The mean of `|y_t - y_(t - m)|` over a history: the error of repeating the last season.
+    """Computes the mean of `|y_t - y_(t - m)|`, the error of repeating the last season.
 
     It is the unit of `mase` and `scaled_pinball`.
 
@@ -92,22 +92,22 @@ def naive_error(history: ArrayLike, period: int = 1) -> float:
     error = float(np.mean(errors))
     if not error > 0:
         raise ValueError(
-            f"The history repeats itself every {period} steps, so its naive error, 0, is no unit; "
+            f"The history repeats itself every {period} steps, so its naive error is 0; "
             "score such a series in its own units."
         )
     return error
 
 
 def mase(targets: ArrayLike, forecasts: ArrayLike, history: ArrayLike, period: int = 1) -> float:
-    """The mean absolute scaled error: `mean |y - f| / naive_error(history, period)`.
+    """Computes the mean absolute scaled error, `mean |y - f| / naive_error(history, period)`.
 
     Hyndman and Koehler (2006), "Another look at measures of forecast accuracy", section 3. Below 1
-    the forecast is better than repeating the last season was, one season ahead, in the history.
+    the forecast is better than repeating the last season was in the history, one season ahead.
 
     Args:
         targets: y, numbers (...).
-        forecasts: f, numbers of the same shape. Of a distribution give the median, which minimizes
-            this error.
+        forecasts: f, numbers of the same shape. If you forecast a distribution, give its median,
+            which minimizes this error.
         history: numbers (T,) of the same series, before all targets.
         period: the steps of a season; 1 if there is none.
 
@@ -132,7 +132,7 @@ def scaled_pinball(
     history: ArrayLike,
     period: int = 1,
 ) -> float:
-    """The mean pinball loss of quantiles, in the unit of `mase`.
+    """Computes the mean pinball loss of quantiles, in the unit of `mase`.
 
     This is the measure of the M5 uncertainty competition (Makridakis et al., 2022). It rewards
     narrow intervals that hold as many targets as their levels say.
@@ -164,7 +164,9 @@ def scaled_pinball(
 
 
 def interval_coverage(targets: ArrayLike, low: ArrayLike, high: ArrayLike) -> float:
-    """The share of targets in an interval; between the 0.1- and the 0.9-quantile it should be 0.8.
+    """Computes the share of targets in an interval.
+
+    Between the 0.1- and the 0.9-quantile it should be 0.8.
 
     Args:
         targets: numbers (...).

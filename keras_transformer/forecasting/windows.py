@@ -36,8 +36,8 @@ def windows_at(
 ) -> ForecastWindows:
     """Cuts the window before each origin, and the steps from the origin on.
 
-    Apart from covariates, which are known in advance, a window holds nothing of its origin or
-    later. The mask is False where the series begins inside the window, and at missing steps.
+    Apart from covariates, which are known in advance, a window holds nothing from its origin on.
+    The mask is False where the series begins inside the window, and at missing steps.
 
     Args:
         series: numbers (T, F) or (T,), NaN or infinite where missing. A step that lacks one
@@ -134,7 +134,7 @@ def rolling_windows(
 
 
 def rolling_origins(length: int, horizon: int, *, first: int, stride: int = 1) -> np.ndarray:
-    """The origins of a rolling evaluation: the model is fitted once, the history grows.
+    """Lists the origins of a rolling evaluation: the model is fitted once, the history grows.
 
     Tashman (2000), "Out-of-sample tests of forecasting accuracy". Fit on
     `rolling_windows(series[:first], ...)` and score on `windows_at(series, origins, ...)`: then
@@ -167,7 +167,7 @@ def rolling_origins(length: int, horizon: int, *, first: int, stride: int = 1) -
 
 
 def _columns(name: str, values: ArrayLike) -> np.ndarray:
-    """(T,) or (T, F) to (T, F), float64."""
+    """Turns (T,) or (T, F) into (T, F), float64."""
     values = np.asarray(values, "float64")
     if values.ndim not in (1, 2):
         raise ValueError(f"{name} must be numbers (T,) or (T, F), but has shape {values.shape}.")

@@ -29,7 +29,7 @@ class GenerationGraph:
     """Tokenizer, model and search as functions of tensors; arguments as of `TextGenerator`.
 
     The first three methods are the signatures of an exported generator. Every input is a vector of
-    B values and every output has B rows, so that a server may join requests into a batch.
+    B values and every output has B rows, so that a server can join requests into a batch.
     """
 
     signatures = ("serving_default", "generate", "score")
@@ -43,7 +43,7 @@ class GenerationGraph:
 
     @signature(text=tf.string)
     def serving_default(self, text):
-        """Prompts `text` to `text`, each prompt with its continuation, `continuation`, `score`."""
+        """Prompts, `text`, to prompts with what follows, `text`, `continuation` and `score`."""
         return self._continued(text, tf.fill([tf.size(text)], self.max_length))
 
     @signature(text=tf.string, max_length=tf.int32)
@@ -72,6 +72,7 @@ class GenerationGraph:
     def prompt_ids(self, text):
         """Strings (B,) to the last tokens of each, (B, P), and their number (B,)."""
         tokens = self.tokenizer.tokenize(tf.reshape(text, [-1]))  # (B, None)
+        # The index is negative: the model must have room for `max_length` more.
         return padded(tokens[:, self.max_length - self.model.max_length :])
 
     def text_ids(self, text):
@@ -80,7 +81,7 @@ class GenerationGraph:
 
     @property
     def max_tokens(self) -> int:
-        """The longest sequence that the model meets, in tokens."""
+        """The longest sequence that the model reads, in tokens."""
         return self.model.max_length
 
     @cached_property

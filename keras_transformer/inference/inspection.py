@@ -12,6 +12,8 @@ from keras_transformer.inference.text_search import detokenize, shift_right
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models.transformer import AttentionScores
 
+ENCODER, DECODER, CROSS = "Encoder self-attention", "Decoder self-attention", "Cross-attention"
+
 
 class Inspection(NamedTuple):
     """One sentence, its translations, and how they came about.
@@ -57,9 +59,9 @@ class Inspection(NamedTuple):
         """The three uses of attention by name: scores (N, H, T, S), who looks, what at."""
         encoder, decoder, cross = self.attention
         return {
-            "Encoder self-attention": (encoder, self.source_pieces, self.source_pieces),
-            "Decoder self-attention": (decoder, self.target_pieces, self.read_pieces),
-            "Cross-attention": (cross, self.target_pieces, self.source_pieces),
+            ENCODER: (encoder, self.source_pieces, self.source_pieces),
+            DECODER: (decoder, self.target_pieces, self.read_pieces),
+            CROSS: (cross, self.target_pieces, self.source_pieces),
         }
 
 

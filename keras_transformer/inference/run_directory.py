@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
+from keras_transformer._typing import StrPath
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding.strategies import Strategy
 from keras_transformer.inference.text_generator import TextGenerator
@@ -18,7 +18,6 @@ CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.weights.h5", "tokenizer.model
 MANIFEST = "manifest.json"
 FORMAT = 2
 OF_KERAS = ("name", "trainable", "dtype")  # what Keras adds to a model's arguments
-Directory = str | os.PathLike
 Model = Transformer | LanguageModel
 MODELS = {"Transformer": Transformer, "LanguageModel": LanguageModel}
 
@@ -36,7 +35,7 @@ class RunError(ValueError):
 
 
 def save_run(
-    model: Model, tokenizer: Tokenizer, directory: Directory, *, dtype: str | None = None
+    model: Model, tokenizer: Tokenizer, directory: StrPath, *, dtype: str | None = None
 ) -> None:
     """Writes a model and its tokenizer; each file replaces its predecessor whole.
 
@@ -82,12 +81,12 @@ def save_run(
         hashes[name] = _sha256(directory / name)
 
 
-def is_run(directory: Directory) -> bool:
+def is_run(directory: StrPath) -> bool:
     """Whether `directory` looks like one that `save_run` wrote."""
     return (Path(directory) / MANIFEST).is_file()
 
 
-def load_run(directory: Directory) -> tuple[Model, Tokenizer]:
+def load_run(directory: StrPath) -> tuple[Model, Tokenizer]:
     """Reads what `save_run` wrote, after comparing every hash.
 
     Args:
@@ -130,9 +129,7 @@ def load_run(directory: Directory) -> tuple[Model, Tokenizer]:
     return model, tokenizer
 
 
-def load_translator(
-    directory: Directory, strategy: Strategy | str = "beam", **options
-) -> Translator:
+def load_translator(directory: StrPath, strategy: Strategy | str = "beam", **options) -> Translator:
     """A `Translator` from a run directory.
 
     Args:
@@ -160,7 +157,7 @@ def load_translator(
 
 
 def load_generator(
-    directory: Directory, strategy: Strategy | str = "greedy", **options
+    directory: StrPath, strategy: Strategy | str = "greedy", **options
 ) -> TextGenerator:
     """A `TextGenerator` from a run directory.
 

@@ -2,20 +2,18 @@
 
 from dataclasses import replace
 
-import tensorflow as tf
-
 from keras_transformer.backend import check_tensorflow
 from keras_transformer.checks import check_positive_int
 
-# A model's vocabulary may have so many ids more than its tokenizer, to be a multiple of 64 or 128.
+# A vocabulary may have up to this many ids more than the tokenizer, to be a multiple of 64 or 128.
 VOCABULARY_PADDING = 128
-# What a search needs of a model.
-SEARCHED = ("init_cache", "decode_step", "reorder_cache", "compact_cache")
+# What a search calls.
+SEARCH_METHODS = ("init_cache", "decode_step", "reorder_cache", "compact_cache")
 # Fields of a graph that are at least 1.
-NUMBERS = ("max_source_length", "max_length", "batch_size", "num_parallel_batches")
+AT_LEAST_ONE = ("max_source_length", "max_length", "batch_size", "num_parallel_batches")
 
 
-class TextModule(tf.Module):
+class TextModule:
     """A graph from texts to texts, to be called from Python and exported.
 
     Args:
@@ -28,9 +26,8 @@ class TextModule(tf.Module):
     """
 
     def __init__(self, graph, kind: str, sizes: tuple[str, ...]):
-        super().__init__()
         check_fit(type(self).__name__, kind, graph.model, sizes, graph.tokenizer)
-        numbers = {name: getattr(graph, name) for name in NUMBERS if hasattr(graph, name)}
+        numbers = {name: getattr(graph, name) for name in AT_LEAST_ONE if hasattr(graph, name)}
         numbers = {name: check_positive_int(name, number) for name, number in numbers.items()}
         self.graph = graph = replace(graph, **numbers)
         if graph.strategy.min_length > graph.max_length:
@@ -47,16 +44,16 @@ class TextModule(tf.Module):
     ) -> str:
         """Writes `directory/<version>/`, a SavedModel for TensorFlow Serving.
 
-        See the class of `graph` for its signatures, what it can be asked. Before it appears in
-        `directory`, it is loaded and answers.
+        `TranslationGraph` and `GenerationGraph` list the signatures. The export is loaded and
+        tested before it appears in `directory`.
 
         Args:
             directory: the model's directory; versions count up from 1. If its name is a number,
                 it is the version itself.
             precision: "float32" or "bfloat16", of attention and feed-forward networks; see
                 `serving_copy`.
-            signatures: names of those wanted beside `serving_default`; all by default. Fewer are
-                smaller and load faster.
+            signatures: names of those that it has beside `serving_default`; all by default. With
+                fewer it is smaller and loads faster.
             overwrite: whether a version that exists is replaced.
             warmup: texts for warm-up requests, which TensorFlow Serving sends to itself before it
                 serves; needs the extra `[serving]`. None for no such file.
@@ -66,7 +63,7 @@ class TextModule(tf.Module):
 
         Raises:
             ValueError: if the version exists, or `precision` is another.
-            TypeError: if `signatures` or `warmup` is no list of strings.
+            TypeError: if `signatures` or `warmup` is not a list of strings.
             RuntimeError: if the exported model fails its self-test.
         """
         from keras_transformer.export.saved_model import export_saved_model
@@ -90,7 +87,7 @@ def check_fit(what: str, kind: str, model, sizes, tokenizer) -> None:
         ValueError: if the backend has no graphs, or a vocabulary size is not the tokenizer's.
     """
     check_tensorflow(what)
-    _check_has("model", kind, model, (*sizes, *SEARCHED))
+    _check_has("model", kind, model, (*sizes, *SEARCH_METHODS))
     _check_has("tokenizer", "Tokenizer", tokenizer, ("vocab_size", "tokenize", "detokenize"))
     for name in sizes:
         size = getattr(model, name)

@@ -19,9 +19,8 @@ from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.history import beam_history
 from keras_transformer.decoding.result import SearchResult
 from keras_transformer.decoding.strategies import Beam, RowOptions, SearchModel, of_kind
-from keras_transformer.models.search_cache import expand_to_beams
 
-# When text is scored, there is a table of the logits of so many tokens at a time.
+# Scoring text holds the logits of this many tokens at once.
 TOKENS_AT_A_TIME = 2048
 
 
@@ -58,13 +57,13 @@ class TextSearch:
         strategy = self._own(strategy, num_hypotheses)
         rows = RowOptions() if rows is None else rows
         rows = rows._replace(max_lengths=self._max_lengths(lengths, strategy, rows))
-        capacity = tf.reduce_max(tf.concat([rows.max_lengths, [1]], axis=0))
+        capacity = tf.reduce_max(tf.concat([rows.max_lengths, [1]], axis=0))  # 1 without any text
 
-        def search_rows(numbers):
-            width = tf.reduce_max(tf.gather(lengths, numbers))
-            own = (None if values is None else tf.gather(values, numbers) for values in rows)
-            batch = tf.gather(ids, numbers)[:, :width]  # (b, S)
-            return self._search_batch(batch, strategy, RowOptions(*own))
+        def search_rows(indices):
+            width = tf.reduce_max(tf.gather(lengths, indices))
+            options = (None if values is None else tf.gather(values, indices) for values in rows)
+            batch = tf.gather(ids, indices)[:, :width]  # (b, S)
+            return self._search_batch(batch, strategy, RowOptions(*options))
 
         shape = [tf.shape(ids)[0], num_hypotheses]
         no_ids = tf.zeros([*shape, capacity], tf.int32)
@@ -91,13 +90,13 @@ class TextSearch:
         beam = strategy if isinstance(strategy, Beam) else replace(of_kind(Beam, strategy), size=1)
         beam = self._own(beam, beam.size)
         max_length = int(self._max_lengths(tf.shape(ids)[1:], beam, RowOptions())[0])
-        start_ids, cache = self._start(ids, max_length, beam, beam.size)
+        start_ids, cache = self._start(ids, max_length, beam)
         return beam_history(
             self.graph.model, start_ids, cache, beam, end_id=END_ID, max_length=max_length
         )
 
     def _own(self, strategy, num_hypotheses):
-        """A strategy with the tokens that are never chosen here, for so many hypotheses."""
+        """The strategy with the tokens that no text has suppressed, and `num_hypotheses`."""
         unused = range(self.graph.tokenizer.vocab_size, self.graph.vocab_size)
         suppress_ids = (*strategy.suppress_ids, PAD_ID, UNK_ID, START_ID, *unused)
         count = {"num_hypotheses": num_hypotheses} if isinstance(strategy, Beam) else {}
@@ -114,32 +113,19 @@ class TextSearch:
         return tf.minimum(max_lengths, self.graph.max_length)
 
     def _search_batch(self, ids, strategy, rows) -> SearchResult:
-        """One batch, as it is."""
+        """Searches all rows at once."""
         model = SearchModel(
             partial(self.graph.model.decode_step, in_place=True),
             reorder_cache=self.graph.model.reorder_cache,
             compact_cache=self.graph.model.compact_cache,
-            only_live=True,
         )
         options = {"rows": rows, "end_id": END_ID, "max_length": tf.reduce_max(rows.max_lengths)}
-        if not isinstance(strategy, Beam):
-            start_ids, cache = self._start(ids, no_capacity(ids), strategy, 1)
-            return greedy_search(model, start_ids, cache, strategy, **options)
-        start_ids, cache, start_logits = self._first_step_of_one(ids, strategy)
-        model = model._replace(start_logits=start_logits)
-        return beam_search(model, start_ids, cache, strategy, **options)
+        start_ids, cache = self._start(ids, no_capacity(ids), strategy)
+        search = beam_search if isinstance(strategy, Beam) else greedy_search
+        return search(model, start_ids, cache, strategy, **options)
 
-    def _first_step_of_one(self, ids, strategy):
-        """A beam's first step, for one hypothesis per sentence: all of them begin alike.
-
-        Not in place: the tensors of a new cache are all zeros, which a graph may keep as one.
-        """
-        start_ids, cache = self._start(ids, no_capacity(ids) + 1, strategy, 1)
-        start_logits, cache = self.graph.model.decode_step(start_ids, cache, 0)  # (b, V)
-        return start_ids, expand_to_beams(cache, strategy.size), start_logits
-
-    def _start(self, ids, capacity, strategy, beam_size):
-        return self.graph.start(ids, capacity, beam_size, strategy.coverage_penalty > 0)
+    def _start(self, ids, capacity, strategy):
+        return self.graph.start(ids, capacity, strategy.size, strategy.coverage_penalty > 0)
 
 
 def as_tensor(texts):
@@ -174,10 +160,10 @@ def in_batches(function, order, batch_size, results):
     """Calls `function` on `batch_size` rows at a time and puts the answers in their places.
 
     Args:
-        function: from the numbers of some rows, int32 (b,), to tensors like `results`, of b rows;
-            every other axis at most as long, and padded with 0 to it.
-        order: int32 (B,), the numbers of all rows, in the order in which they are taken.
-        batch_size: the most rows at a time; or a function of the first of them to that number.
+        function: from the indices of some rows, int32 (b,), to tensors like `results`, of b rows.
+            Other axes may be shorter; they are padded with 0.
+        order: int32 (B,), the indices of all rows, in the order in which they are taken.
+        batch_size: the most rows at a time; or a function from the index of the first row to it.
         results: tuple of tensors (B, ...), which are filled.
 
     Returns:
@@ -205,12 +191,12 @@ def in_batches(function, order, batch_size, results):
 def in_parallel_batches(function, order, num_parallel, batch_size, results):
     """`in_batches`, several batches at the same time.
 
-    TensorFlow runs independent operations at the same time: each share of the rows has a thread. A
-    step of a search is too short to share between threads: they would mostly wait for each other.
+    TensorFlow runs independent operations at the same time, so each share of the rows has a thread.
+    To cut each step between threads would be slower: a step is short, and they would wait.
 
     Args:
         function, order, batch_size: as `in_batches`.
-        num_parallel: how many batches at the same time; each takes every `num_parallel`-th row.
+        num_parallel: how many shares; each takes every `num_parallel`-th row.
         results: as `in_batches`; zeros.
 
     Returns:
@@ -223,7 +209,8 @@ def in_parallel_batches(function, order, num_parallel, batch_size, results):
         return in_batches(function, order, batch_size, results)
 
     filled = [share(order[i::num_parallel], *results) for i in range(num_parallel)]
-    return tuple(tf.add_n(parts) for parts in zip(*filled, strict=True))  # 0 but for own rows
+    # Each share is 0 outside of its own rows.
+    return tuple(tf.add_n(parts) for parts in zip(*filled, strict=True))
 
 
 def pad_like(tensor, other):
@@ -234,7 +221,7 @@ def pad_like(tensor, other):
 
 
 def by_length(function, lengths, most_rows, results):
-    """`in_batches` of all rows, the longest first, few long ones or many short ones at a time.
+    """`in_batches` of all rows, the longest first: few long rows at a time, or many short ones.
 
     Args:
         function, results: as in `in_batches`.
@@ -284,13 +271,13 @@ def log_probs_of(labels, logits):
 
 
 def as_scores(log_probs, lengths) -> dict:
-    """What a signature `score` answers, from the log-probability of each token (B, T)."""
+    """The answer of a signature `score`, from the log-probability of each token (B, T)."""
     total = tf.reduce_sum(log_probs, axis=1)  # (B,)
     return {"log_prob": total, "token_log_probs": log_probs, "length": lengths}
 
 
 def check_rows(name, first, **others):
-    """Vectors of a request as they came, once each has been found as long as the first."""
+    """The vectors of a request, which must all be of one length."""
     first = tf.reshape(first, [-1])
     others = {other: tf.reshape(values, [-1]) for other, values in others.items()}
     checks = [
@@ -304,6 +291,6 @@ def check_rows(name, first, **others):
 
 
 def signature(**dtypes):
-    """Makes a method a signature, whose inputs are vectors of B values of these dtypes."""
+    """Makes a method a signature with inputs of these dtypes, each a vector of B values."""
     specs = [tf.TensorSpec([None], dtype, name) for name, dtype in dtypes.items()]
     return tf.function(input_signature=specs, autograph=False)

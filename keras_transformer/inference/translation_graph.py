@@ -36,10 +36,10 @@ BLANKS = r"[\s\v\x1c-\x1f\x{85}\pZ]+"
 
 @dataclass(frozen=True, eq=False)
 class TranslationGraph:
-    """Tokenizer, model and search as functions of tensors; arguments as of `Translator`.
+    """Tokenizer, model and search as functions of tensors, with the arguments of `Translator`.
 
     The first seven methods are the signatures of an exported translator. Every input is a vector of
-    B values and every output has B rows, so that a server may join requests into a batch.
+    B values and every output has B rows, so that a server can join requests into a batch.
     """
 
     signatures = ("serving_default", "greedy", "beam", "nbest", "translate", "score", "align")
@@ -59,12 +59,12 @@ class TranslationGraph:
 
     @signature(text=tf.string)
     def greedy(self, text):
-        """`serving_default` by `Greedy`, with what it shares with the strategy."""
+        """`serving_default` by `Greedy`, with the settings that it shares with the strategy."""
         return self._translate(text, of_kind(Greedy, self.strategy))
 
     @signature(text=tf.string)
     def beam(self, text):
-        """`serving_default` by `Beam`, with what it shares with the strategy."""
+        """`serving_default` by `Beam`, with the settings that it shares with the strategy."""
         return self._translate(text, of_kind(Beam, self.strategy))
 
     @signature(text=tf.string)
@@ -82,7 +82,7 @@ class TranslationGraph:
 
     @signature(text=tf.string, length_penalty=tf.float32, max_length=tf.int32, prefix=tf.string)
     def translate(self, text, length_penalty, max_length, prefix):
-        """`serving_default` with options of its own for each row.
+        """`serving_default` with options for each row. `Translator.translate` has none.
 
         `max_length` counts tokens; the translation begins with `prefix`.
         """
@@ -91,7 +91,7 @@ class TranslationGraph:
         )
         source_ids, lengths = self.source_ids(text)
         prefix_ids = self.tokenizer.tokenize(prefix)[:, : self.max_length]  # (B, None)
-        # NaN is not above 0 either.
+        # NaN is not above 0, so it becomes 0.
         alpha = tf.where(length_penalty > 0, tf.minimum(length_penalty, LARGEST_ALPHA), 0.0)
         rows = RowOptions(alpha, max_length, prefix_ids.to_tensor(PAD_ID))
         return self._best(lengths, self.search(source_ids, lengths, self.strategy, rows))
@@ -117,8 +117,8 @@ class TranslationGraph:
         """
         source_ids, lengths = self.source_ids(text)
         result = self.search.best(source_ids, lengths, self.strategy)
-        target_ids = result.ids[:, 0, : tf.reduce_max(tf.concat([result.lengths[:, 0], [1]], 0))]
-        target_ids = tf.where((lengths == 1)[:, None], PAD_ID, target_ids)  # (B, T)
+        longest = tf.reduce_max(tf.concat([result.lengths[:, 0], [1]], 0))  # 1 without any text
+        target_ids = tf.where((lengths == 1)[:, None], PAD_ID, result.ids[:, 0, :longest])  # (B, T)
         pieces = tf.constant(["", *self.tokenizer.pieces(range(1, self.tokenizer.vocab_size))])
         return {
             "translation": self._best(lengths, result)["translation"],
@@ -189,9 +189,10 @@ class TranslationGraph:
         return self._few_rows_at_a_time(score, source_ids, target_ids, tf.shape(target_ids))
 
     def attention(self, source_ids, target_ids):
-        """What each target token was read from: float32 (B, T, S), rows of real tokens sum to 1.
+        """How much each target token attends to each source token: float32 (B, T, S).
 
-        The mean of all heads of the last decoder layer's cross-attention.
+        The mean of all heads of the last decoder layer's cross-attention. Rows of real tokens sum
+        to 1, others are 0.
         """
 
         def attend(source, target, read):
@@ -202,7 +203,7 @@ class TranslationGraph:
         return self._few_rows_at_a_time(attend, source_ids, target_ids, shape)
 
     def _few_rows_at_a_time(self, function, source_ids, target_ids, shape):
-        """`function(source, target, read)` of all rows, as wide as `shape`; 0 where it ends."""
+        """`function(source, target, read)` of all rows, padded with 0 to `shape`."""
 
         def of_rows(rows):
             source, target = take_rows(source_ids, rows), take_rows(target_ids, rows)

@@ -58,7 +58,7 @@ class Translator(TextModule):
 
     Raises:
         ValueError: if an argument is out of range, or tokenizer and model do not fit.
-        TypeError: if `texts` is no list of strings, or `model` or `tokenizer` is something else.
+        TypeError: if `texts` is not a list of strings, or `model` or `tokenizer` is something else.
 
     Example:
         >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
@@ -102,7 +102,7 @@ class Translator(TextModule):
     def nbest(self, texts: list[str]) -> list[Translations]:
         """The K best translations of each text by a beam of K, best first, and their scores.
 
-        With another strategy than a `Beam` the beam has its default size.
+        If the strategy is not a `Beam`, the beam has the default size.
         """
         output = self.graph.nbest(as_tensor(check_texts("texts", texts)))
         rows = zip(output["translations"].numpy(), output["scores"].numpy(), strict=True)

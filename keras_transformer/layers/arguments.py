@@ -1,4 +1,4 @@
-"""What a layer was constructed with: for its config, and for the layers that it makes."""
+"""The arguments of a layer: kept for its config, and passed on to the layers that it makes."""
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -9,9 +9,10 @@ import numpy as np
 
 
 class LayerOptions(TypedDict, total=False):
-    """What all layers of a stack have in common, besides their sizes; see `EncoderLayer`.
+    """The arguments that the layers of a stack share, besides their sizes; see `DecoderLayer`.
 
-    The models take these as keywords of their own and hand them on as one bag.
+    The models have them as keywords and pass them on as `**options`. Only the decoder's layers take
+    `cross_attention`.
     """
 
     dropout: float
@@ -25,31 +26,34 @@ class LayerOptions(TypedDict, total=False):
     cross_attention: bool
 
 
-def keep_arguments(layer: keras.layers.Layer, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Keeps what `layer` is constructed with, for `config_of`.
+# What the `locals()` of an `__init__` hold besides the arguments to keep.
+NOT_KEPT = ("self", "__class__", "kwargs", "options", "name", "dtype", "trainable")
 
-    Keras's own way does without, but fails on activations that are functions, on NumPy's numbers
-    and, in silence, on models.
+
+def keep_arguments(layer: keras.layers.Layer, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Keeps the arguments of a layer, for `config_of`.
+
+    Keras can record arguments itself, but that fails on functions and NumPy numbers, and silently
+    on models.
 
     Args:
         layer: the layer, in its `__init__`, after `super().__init__()`.
-        arguments: `locals()` of its `__init__`.
+        arguments: `locals()` of its `__init__`; if this takes `**options`, with them unpacked.
 
     Returns:
-        The arguments by name, without `self` and Keras's own.
+        The arguments by name, without `self` and those of `keras.layers.Layer`.
     """
-    of_keras = ("self", "__class__", "kwargs", "options", "name", "dtype", "trainable")
     kept = {
         name: value.item() if isinstance(value, np.generic) else value
-        for name, value in {**arguments, **arguments.get("options", {})}.items()
-        if name not in of_keras
+        for name, value in arguments.items()
+        if name not in NOT_KEPT
     }
     layer.arguments = SimpleNamespace(**kept)
     return kept
 
 
 def config_of(layer: keras.layers.Layer) -> dict[str, Any]:
-    """The arguments that `keep_arguments` kept, as JSON has them."""
+    """Returns the arguments that `keep_arguments` kept, as values that JSON can hold."""
     config = {}
     for name, value in vars(layer.arguments).items():
         if callable(value):
@@ -59,5 +63,5 @@ def config_of(layer: keras.layers.Layer) -> dict[str, Any]:
 
 
 def layer_options(arguments: Mapping[str, Any]) -> LayerOptions:
-    """Those of a model's arguments that its layers share."""
+    """Picks from a model's arguments those that it passes on to its layers."""
     return LayerOptions(**{k: v for k, v in arguments.items() if k in LayerOptions.__annotations__})

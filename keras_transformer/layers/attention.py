@@ -5,11 +5,10 @@ from collections.abc import Callable
 from keras import ops
 
 from keras_transformer._typing import Tensor
-from keras_transformer.backend import matmul_by_head
+from keras_transformer.backend import HAS_FUSED_ATTENTION, fused_attention, matmul_by_head
 
-# What the score of a hidden key loses. Where all keys are hidden all scores are equal, and finite,
-# so that their softmax is defined.
-HIDDEN = 1e30
+# The logit of a hidden key. It is finite, so that the softmax is defined where all are hidden.
+HIDDEN = -1e30
 
 
 def attention_scores(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -33,8 +32,7 @@ def attention_scores(query: Tensor, key: Tensor, mask: Tensor | None = None) -> 
     logits = matmul_by_head(query, key, transpose_y=True)  # (B, H, T, S)
     logits = ops.cast(logits, "float32")
     if mask is not None:
-        # TensorFlow takes six times as long for `where(mask, logits, ...)`.
-        logits = logits - (1.0 - ops.cast(mask, "float32")) * HIDDEN
+        logits = ops.where(mask, logits, HIDDEN)
     if logits.shape[-1] == 1:  # a single key takes it all; Keras warns of a softmax over one
         return ops.ones_like(logits)
     return ops.softmax(logits, axis=-1)
@@ -70,3 +68,18 @@ def dot_product_attention(
     dropped = ops.cast(scores, value.dtype)
     dropped = dropped if dropout is None else dropout(dropped)
     return matmul_by_head(dropped, value), scores
+
+
+def attention(query, key, value, mask=None, *, needs_scores=False, dropout=None):
+    """`dot_product_attention`, by the backend's fused kernel where there is one.
+
+    Args:
+        query, key, value, mask, dropout: as in `dot_product_attention`.
+        needs_scores: whether the scores are wanted.
+
+    Returns:
+        The output (B, H, T, d_v), and the scores (B, H, T, S), or None if a kernel makes none.
+    """
+    if HAS_FUSED_ATTENTION and not needs_scores and dropout is None:
+        return fused_attention(query, key, value, mask), None
+    return dot_product_attention(query, key, value, mask, dropout)

@@ -1,7 +1,7 @@
 """What attention reads besides its input, and what it records.
 
-All are plain objects, which pass Keras's calls as they are: Keras copies the lists and dicts that
-it is given.
+`KVCache` and `ScoreRecorder` are plain objects, because Keras copies the lists and dicts that a
+layer is called with. A `Memory` is a tuple, and Keras treats its tensors as it does any input.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from keras_transformer.backend import write_slice, write_slice_in_place
 
 
 class Memory(NamedTuple):
-    """What cross-attention reads, projected once for many calls.
+    """The keys and values that cross-attention reads, projected once for many calls.
 
     Attributes:
         keys: tensor (B, H, S, D/H).
@@ -30,7 +30,7 @@ class Memory(NamedTuple):
 
 
 class KVCache:
-    """Keys and values of the positions so far, for a call that computes the next ones.
+    """The keys and values of earlier positions, for a call that computes the next ones.
 
     Args:
         keys: tensor (B, H, L, D/H) with room for L positions; None if there are none yet.
@@ -51,39 +51,39 @@ class KVCache:
         self.keys, self.values, self.index = keys, values, index
 
     def update(self, key, value):
-        """Writes keys and values (B, H, T, D/H) at the index.
+        """Writes keys and values (B, H, T, D/H) at `index`, which stays where it is.
 
         Returns:
-            Those of all places, two tensors (B, H, L, D/H).
+            All keys and all values, (B, H, L, D/H) each.
         """
         if self.keys is None:
             self.keys, self.values = key, value
         else:
-            self.keys = self._write(self.keys, key, self.index)
-            self.values = self._write(self.values, value, self.index)
+            self.keys, self.values = self._write(self.keys, key), self._write(self.values, value)
         return self.keys, self.values
 
-    _write = staticmethod(write_slice)
+    def _write(self, old, new):
+        return write_slice(old, new, self.index)
 
 
 class InPlaceKVCache(KVCache):
-    """One whose tensors nobody else holds: `update` writes into their memory.
+    """A cache that may overwrite its tensors, because nothing else refers to them.
 
-    L and the index must be multiples of T.
+    L and `index` must be multiples of T.
 
     Args:
         keys: tensor (B, H, L, D/H).
         values: tensor (B, H, L, D/H).
         index: integer scalar, the first free place.
-        rows: from `slice_rows`, for all caches of a step alike.
+        rows: from `slice_rows`; the caches of all layers can share them in a step.
     """
 
     def __init__(self, keys, values, index=0, rows=None):
         super().__init__(keys, values, index)
         self.rows = rows
 
-    def _write(self, old, new, index):
-        return write_slice_in_place(old, new, index, self.rows)
+    def _write(self, old, new):
+        return write_slice_in_place(old, new, self.index, self.rows)
 
 
 class ScoreRecorder:
@@ -106,10 +106,9 @@ class ScoreRecorder:
 
 
 def attend(layer, *inputs, record=None, **options):
-    """Calls a `MultiHeadAttention`, and appends its scores to the list `record`, if there is one.
+    """Calls a `MultiHeadAttention` and returns its output, without the scores.
 
-    Returns:
-        Its output alone.
+    If `record` is a list, the scores are appended to it.
     """
     if record is None:
         return layer(*inputs, **options)

@@ -19,7 +19,7 @@ from keras_transformer.layers.residual import Residual
 class DecoderLayer(keras.layers.Layer):
     """Causal self-attention, attention to the encoder's output, then a feed-forward network.
 
-    "Attention Is All You Need", section 3.1; each sub-layer is in a residual connection. Without
+    "Attention Is All You Need", section 3.1. Each sub-layer is in a residual connection. Without
     cross-attention it is the layer of a language model, which has no encoder.
 
     Args:
@@ -38,17 +38,17 @@ class DecoderLayer(keras.layers.Layer):
 
     Call arguments:
         x: tensor (B, T, D).
-        encoder_output: tensor (B, S, D), or a `Memory` that `cross_attention` made of it; None
-            without cross-attention.
+        encoder_output: tensor (B, S, D), or the `Memory` that `cross_attention.project_memory`
+            returns for it; None without cross-attention.
         padding_mask: boolean (B, T), True at real target tokens.
         source_padding_mask: boolean (B, S), True at real source tokens.
-        attention_mask: boolean, broadcastable to (B, T, T), or with a cache to (B, T, L): which
-            positions each one may attend to. It replaces the causal mask, not `padding_mask`.
-        position_ids: integers (T,) or (B, T), the positions by which `rotary` turns; by default
-            those that follow the cache.
+        attention_mask: boolean, broadcastable to (B, T, T), or with a cache to (B, T, L), True =
+            may attend. It replaces the causal mask, but not `padding_mask`.
+        position_ids: integers (T,) or (B, T), the positions for `rotary`; by default they continue
+            after the cache.
         cache: a `KVCache` of earlier positions, for a step of a search.
         scores: a `ScoreRecorder`, which gets the scores of both kinds of attention.
-        training: whether dropout is applied.
+        training: whether dropout is applied; Keras passes it on to the layers inside.
 
     Returns:
         Tensor (B, T, D).
@@ -80,7 +80,7 @@ class DecoderLayer(keras.layers.Layer):
         cross_attention: bool = True,
         **kwargs,
     ):
-        # Keras would cast a `Memory` in every step, where sub-layers are of another dtype.
+        # Else Keras would cast a `Memory` in every step, if sub-layers have another dtype.
         super().__init__(autocast=False, **kwargs)
         keep_arguments(self, locals())
         check_rate("attention_dropout", attention_dropout)
@@ -154,9 +154,9 @@ class DecoderLayer(keras.layers.Layer):
     def _check_encoder_output(self, encoder_output):
         if (self.cross_attention is None) != (encoder_output is None):
             raise ValueError(
-                "A decoder layer is called with encoder_output if and only if it was made with "
-                f"cross_attention=True, but that is {self.cross_attention is not None} and "
-                f"encoder_output is {'missing' if encoder_output is None else 'given'}; change one."
+                "A DecoderLayer reads encoder_output if and only if cross_attention is True, but "
+                f"cross_attention is {self.cross_attention is not None} and encoder_output is "
+                f"{'missing' if encoder_output is None else 'given'}; change one of them."
             )
 
     def compute_output_shape(self, x_shape, encoder_output_shape=None):

@@ -10,9 +10,8 @@ from keras_transformer.checks import check_positive_int
 class Dense(keras.layers.Dense):
     """Keras's dense layer, `activation(x W + b)`, as one product of two matrices.
 
-    For a batch of sequences TensorFlow multiplies a batch of matrices, adds and activates in an
-    operation each. Two matrices it multiplies, adds and activates in one. Args and call arguments
-    are those of `keras.layers.Dense`.
+    For a 3-D input TensorFlow runs three operations; for two matrices it fuses them into one. Args
+    and call arguments are those of `keras.layers.Dense`.
 
     Example:
         >>> ops.shape(Dense(8)(np.ones((1, 3, 4))))
@@ -20,7 +19,8 @@ class Dense(keras.layers.Dense):
     """
 
     def __init__(self, units: int, **kwargs):
-        super().__init__(check_positive_int("units", units), **kwargs)  # Keras takes none of NumPy
+        # Keras refuses NumPy integers.
+        super().__init__(check_positive_int("units", units), **kwargs)
 
     def call(self, inputs, training=None):
         if len(inputs.shape) == 2:
@@ -31,6 +31,6 @@ class Dense(keras.layers.Dense):
 
 
 def leading_shape(x):
-    """The axes of `x` before the last, for a reshape: numbers, if all but one are known."""
+    """Returns the sizes of `x` but the last, for a reshape: with -1 for one that is unknown."""
     known = [-1 if size is None else size for size in x.shape[:-1]]
     return known if known.count(-1) <= 1 else ops.shape(x)[:-1]

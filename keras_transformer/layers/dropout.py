@@ -8,13 +8,13 @@ from keras_transformer.backend import random_bytes
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Dropout(keras.layers.Dropout):
-    """Keeps each number with probability `1 - rate`, divided by it, and else makes it 0.
+    """Zeroes each element with probability `rate` and divides the others by `1 - rate`.
 
     Srivastava et al. (2014), "Dropout: A Simple Way to Prevent Neural Networks from Overfitting".
-    Keras draws 32 random bits a number, which on a CPU is most of the time of dropout; here it is
-    8. Not every rate is a multiple of 1/256: each call rounds it up or down at random, so that the
-    mean is exact. A rate above 255/256, or a `noise_shape`, is left to Keras. Args and call
-    arguments are those of `keras.layers.Dropout`.
+    Keras draws 32 random bits per element, which on a CPU takes most of the time of dropout. This
+    layer draws 8, and rounds the rate to a multiple of 1/256: up or down at random in each call,
+    so that the mean is exact. It leaves rates above 255/256 and a `noise_shape` to Keras. Args and
+    call arguments are those of `keras.layers.Dropout`.
 
     Example:
         >>> ops.shape(Dropout(0.1)(np.ones((1, 3, 4)), training=True))

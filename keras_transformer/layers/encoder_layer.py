@@ -17,8 +17,8 @@ from keras_transformer.layers.residual import Residual
 class EncoderLayer(keras.layers.Layer):
     """Self-attention, then a feed-forward network, each in a residual connection.
 
-    "Attention Is All You Need", section 3.1. Post-norm as there; with `norm_first=True` the
-    stack's output must be normalized once more, as `Encoder` does.
+    "Attention Is All You Need", section 3.1. It is post-norm, as in the paper. With
+    `norm_first=True`, normalize the output of a stack once more, as `Encoder` does.
 
     Args:
         d_model: D, the width; a multiple of `num_heads`.
@@ -37,7 +37,7 @@ class EncoderLayer(keras.layers.Layer):
         x: tensor (B, S, D).
         padding_mask: boolean (B, S), True at real tokens.
         scores: a `ScoreRecorder`, which gets the attention scores (B, H, S, S).
-        training: whether dropout is applied.
+        training: whether dropout is applied; Keras passes it on to the layers inside.
 
     Returns:
         Tensor (B, S, D).

@@ -10,7 +10,7 @@ from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 
-# The activation of the gate in each variant of Shazeer (2020) that has a name of its own.
+# The gate's activation in each variant that Shazeer (2020) names.
 GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 
 
@@ -18,21 +18,21 @@ GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 class FeedForward(keras.layers.Layer):
     """Two dense layers at each position: `FFN(x) = max(0, x W_1 + b_1) W_2 + b_2`.
 
-    Attention mixes positions; this changes each of them alone ("Attention Is All You Need",
+    Attention mixes positions; this network changes each one alone ("Attention Is All You Need",
     equation 2). With "swiglu" it is `FFN(x) = (silu(x W) * (x V)) W_2`, without biases (Shazeer,
-    2020, "GLU Variants Improve Transformer", equation 6), whose W and V are one matrix here; as
-    many parameters as without a gate it has with two thirds of `d_ff`.
+    2020, "GLU Variants Improve Transformer", equation 6). W and V are one matrix here. With two
+    thirds of `d_ff` it has as many parameters as the ungated network.
 
     Args:
         d_model: D, the width of input and output.
         d_ff: the width in between.
         dropout: rate applied in between, after the activation.
         activation: the activation, the paper's ReLU by default; or "swiglu", "geglu" or "reglu".
-        use_bias: whether there are biases; with a gate there are none.
+        use_bias: whether there are biases; a gated network has none.
 
     Call arguments:
         x: tensor (B, T, D).
-        training: whether dropout is applied.
+        training: whether dropout is applied; Keras passes it on to the layers inside.
 
     Returns:
         Tensor (B, T, D).
@@ -68,7 +68,8 @@ class FeedForward(keras.layers.Layer):
         else:
             self.inner = Dense(self.d_ff, activation=activation, name="inner", **options)
         self.outer = Dense(self.d_model, name="outer", **options)
-        # A layer without weights has no path, by which a `DTypePolicyMap` would find its dtype.
+        # In a bfloat16 export, a `DTypePolicyMap` looks layers up by path. Dropout has no path, so
+        # autocast would give it the map's default, float32.
         self.dropout_layer = Dropout(dropout, autocast=False, dtype=self.dtype_policy)
 
     def build(self, x_shape):
@@ -93,6 +94,6 @@ class FeedForward(keras.layers.Layer):
 
 
 def gated(x, activation):
-    """`f(a) * b` of the halves (a, b) of the last axis, f the gate of the activation named."""
+    """Returns `f(a) * b` for the halves a and b of the last axis, with the activation's gate f."""
     gate, x = ops.split(x, 2, axis=-1)
     return keras.activations.get(GATES[activation])(gate) * x

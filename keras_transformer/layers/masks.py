@@ -6,7 +6,7 @@ from keras_transformer._typing import Tensor
 
 
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
-    """The positions of `ids` that hold a real token.
+    """Marks the positions of `ids` that hold a real token.
 
     Args:
         ids: integer tensor (B, T).
@@ -47,19 +47,19 @@ def causal_mask(
 
 
 def segment_mask(segments):
-    """Keeps attention inside a segment, where a row holds several.
+    """Keeps attention within a segment, for rows that hold several segments.
 
     Args:
-        segments: integer tensor (B, T), the number of the segment that each position belongs to.
+        segments: integer tensor (B, T), the number of each position's segment.
 
     Returns:
-        Boolean tensor (B, T, T), True where query t and key s are of the same segment.
+        Boolean tensor (B, T, T), True where query t and key s are in the same segment.
     """
     return ops.equal(ops.expand_dims(segments, 2), ops.expand_dims(segments, 1))
 
 
 def combine_masks(*masks: Tensor | None) -> Tensor | None:
-    """Joins masks with "and"; None stands for no mask.
+    """Joins masks with "and"; None hides nothing.
 
     Args:
         *masks: each None, a padding mask of the keys (B, S), or an attention mask that
@@ -85,7 +85,7 @@ def combine_masks(*masks: Tensor | None) -> Tensor | None:
 
 
 def full_mask(attention_mask, use_causal_mask, query, keys, first=0):
-    """Which keys each query of each head may attend to.
+    """Joins the masks of an attention layer's call: which keys each query may attend to.
 
     Args:
         attention_mask: boolean, (B, S) or broadcastable to (B, T, S), or None.
@@ -97,21 +97,21 @@ def full_mask(attention_mask, use_causal_mask, query, keys, first=0):
     Returns:
         Boolean tensor that broadcasts to (B, H, T, S), or None if all may attend to all.
     """
-    mask = combine_masks(attention_mask)  # (B, T, S)
+    mask = combine_masks(attention_mask)  # broadcasts to (B, T, S), or None
     if use_causal_mask:
         causal = causal_mask(ops.shape(query)[2], ops.shape(keys)[2], first)  # (1, T, S)
-        mask = combine_masks(mask, causal)  # (B, T, S)
+        mask = combine_masks(mask, causal)  # broadcasts to (B, T, S)
     check_mask(mask, query.shape[0], keys.shape[2])
-    return None if mask is None else ops.expand_dims(mask, 1)  # (B, 1, T, S)
+    return None if mask is None else ops.expand_dims(mask, 1)  # broadcasts to (B, H, T, S)
 
 
 def check_mask(mask, batch_size, key_length) -> None:
     """Refuses a mask that does not broadcast to (B, T, S), as far as the sizes are known.
 
     Args:
-        mask: boolean tensor of `combine_masks`, or None.
-        batch_size: B; None where it is not known.
-        key_length: S; None where it is not known.
+        mask: boolean tensor from `combine_masks`, or None.
+        batch_size: B, or None if it is not known.
+        key_length: S, or None if it is not known.
     """
     if mask is None:
         return
@@ -120,6 +120,6 @@ def check_mask(mask, batch_size, key_length) -> None:
     if len(shape) != 3 or any(a not in (1, b) and None not in (a, b) for a, b in sizes):
         raise ValueError(
             f"attention_mask must be (B, S) or broadcast to (B, T, S), with B={batch_size} and "
-            f"S={key_length}, but as (B, T, S) it is {shape}; a mask of queries and keys alone "
-            "needs an axis more, mask[None]."
+            f"S={key_length}, but its shape, read as (B, T, S), is {shape}; if the mask is (T, S), "
+            "pass mask[None]."
         )

@@ -8,10 +8,10 @@ from keras import ops
 
 from keras_transformer.checks import check_heads, check_rate
 from keras_transformer.layers.arguments import config_of, keep_arguments
+from keras_transformer.layers.attention import attention
 from keras_transformer.layers.attention_memory import Memory
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.fast_attention import attention
 from keras_transformer.layers.masks import full_mask
 from keras_transformer.layers.rotary import rotate
 
@@ -30,7 +30,7 @@ class MultiHeadAttention(keras.layers.Layer):
         num_heads: H.
         dropout: rate applied to the attention scores.
         rotary: whether positions turn queries and keys, so that self-attention sees how far apart
-            two tokens are; see `rotate`. D/H must be even.
+            two tokens are; see `rotate`. D/H must then be even.
         use_bias: whether the projections have biases.
 
     Call arguments:
@@ -40,20 +40,20 @@ class MultiHeadAttention(keras.layers.Layer):
         key: tensor (B, S, D); `value` by default.
         attention_mask: boolean, (B, S) or broadcastable to (B, T, S), True = may attend.
         use_causal_mask: whether the keys after a query are hidden from it.
-        position_ids: integers (T,) or (B, T), the positions by which `rotary` turns; by default
-            those that follow the cache.
-        cache: a `KVCache`, which adds its keys and values to those of this call: S is then its L.
-            The mask must hide the places that are still free; `use_causal_mask` does.
-        return_attention_scores: whether the scores are returned, too.
+        position_ids: integers (T,) or (B, T), the positions for `rotary`; by default they continue
+            after the cache.
+        cache: a `KVCache` of earlier keys and values, to which those of this call are added. S is
+            then its L. The mask must hide the places that are still free; `use_causal_mask` does.
+        return_attention_scores: whether to return the scores as well.
         training: whether dropout is applied.
 
     Returns:
-        Tensor (B, T, D); with `return_attention_scores` a pair with the scores (B, H, T, S),
+        Tensor (B, T, D). With `return_attention_scores`, a pair of it and the scores (B, H, T, S),
         float32, before dropout.
 
     Raises:
         ValueError: if `d_model` is not a multiple of `num_heads`, the rate is outside [0, 1), or
-            `rotary` is asked of heads of odd width or of cross-attention.
+            `rotary` is used with heads of odd width or for cross-attention.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -82,15 +82,16 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"rotary turns pairs of numbers, but d_model={d_model} and num_heads={num_heads} "
                 f"make heads of width {head_dim}; choose them so that it is even."
             )
-        # Glorot's limit for the three input projections as one matrix: 1/sqrt(2) of that of three
-        # matrices, which keeps the first attention scores of a deep post-norm stack soft.
+        # Glorot's limit for one matrix (D, 3 D) of all three input projections. It is 1/sqrt(2) of
+        # the limit for (D, D), and keeps the first scores of a deep post-norm stack soft.
         limit = math.sqrt(6 / (4 * self.d_model))
         options = {"use_bias": use_bias, "dtype": self.dtype_policy}
         inputs = {**options, "kernel_initializer": keras.initializers.RandomUniform(-limit, limit)}
         self.query_projection = Dense(self.d_model, name="query_projection", **inputs)
         self.memory_projection = Dense(2 * self.d_model, name="memory_projection", **inputs)
         self.output_projection = Dense(self.d_model, name="output_projection", **options)
-        # A layer without weights has no path, by which a `DTypePolicyMap` would find its dtype.
+        # In a bfloat16 export, a `DTypePolicyMap` looks layers up by path. Dropout has no path, so
+        # autocast would give it the map's default, float32.
         self.dropout_layer = Dropout(dropout, autocast=False, dtype=self.dtype_policy)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
@@ -116,34 +117,43 @@ class MultiHeadAttention(keras.layers.Layer):
         training=None,
     ):
         self._check_call(query, value, key)
-        keys, values = self.project_memory(query if value is None else value, key)
-        query = split_heads(self.query_projection(query), self.num_heads)  # (B, H, T, D/H)
+        query, keys, values = self.project(query, value, key)  # (B, H, T or S, D/H) each
         first = 0 if cache is None else cache.index
         if self.rotary:
             query, keys = (rotate(x, position_ids, first) for x in (query, keys))
         if cache is not None:
             keys, values = cache.update(keys, values)  # (B, H, S, D/H) each
-        mask = full_mask(attention_mask, use_causal_mask, query, keys, first)  # (B, 1, T, S)
+        mask = full_mask(attention_mask, use_causal_mask, query, keys, first)
         drops = training and self.dropout
         heads, scores = attention(
             query,
             keys,
             values,
-            mask,
-            is_causal=use_causal_mask and value is None and cache is None,
+            mask,  # broadcasts to (B, H, T, S), or None
             needs_scores=return_attention_scores,
             dropout=partial(self.dropout_layer, training=True) if drops else None,
-            training=training,
         )  # (B, H, T, D/H), (B, H, T, S)
         output = self.output_projection(merge_heads(heads))  # (B, T, D)
         return (output, scores) if return_attention_scores else output
 
-    def project_memory(self, value, key=None) -> Memory:
-        """Keys and values of `value` (B, S, D), for many calls; a `Memory` stays as it is.
+    def project(self, query, value=None, key=None):
+        """Computes the inputs of every head: `Q W^Q`, `K W^K`, `V W^V` (paper, section 3.2.2).
 
         Args:
-            value: tensor (B, S, D) or a `Memory`.
-            key: tensor (B, S, D), what the keys are made of; `value` by default.
+            query, value, key: as in the call.
+
+        Returns:
+            Queries (B, H, T, D/H), keys and values (B, H, S, D/H).
+        """
+        keys, values = self.project_memory(query if value is None else value, key)
+        return split_heads(self.query_projection(query), self.num_heads), keys, values
+
+    def project_memory(self, value, key=None) -> Memory:
+        """Projects `value` to keys and values that many calls can read.
+
+        Args:
+            value: tensor (B, S, D); a `Memory` is returned as it is.
+            key: tensor (B, S, D) to make the keys from; `value` by default.
         """
         if isinstance(value, Memory):
             return value
@@ -165,8 +175,8 @@ class MultiHeadAttention(keras.layers.Layer):
                 self._check_width(x.shape)
         if self.rotary and (value is not None or key is not None):
             raise ValueError(
-                "rotary attention is self-attention: call it with the query alone; for another "
-                "use leave out rotary."
+                "rotary attention is self-attention: call it with the query alone, or make the "
+                "layer with rotary=False."
             )
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
@@ -186,15 +196,15 @@ class MultiHeadAttention(keras.layers.Layer):
 
 
 def split_heads(x, num_heads, parts=1):
-    """The last axis as heads; with `parts` a list of as many tensors, each of some heads.
+    """Splits the last axis into heads.
 
     Args:
         x: tensor (B, T, D).
-        num_heads: of all parts together.
+        num_heads: H, the heads of all parts together.
         parts: how many projections lie side by side in the last axis.
 
     Returns:
-        Tensor (B, H, T, D/H), or `parts` tensors (B, H / parts, T, D/H).
+        Tensor (B, H, T, D/H), or a list of `parts` tensors (B, H / parts, T, D/H).
     """
     batch_size, length = ops.shape(x)[:2]
     x = ops.reshape(x, (batch_size, length, num_heads, x.shape[-1] // num_heads))
@@ -203,6 +213,6 @@ def split_heads(x, num_heads, parts=1):
 
 
 def merge_heads(x):
-    """(B, H, T, D/H) to (B, T, D): the "Concat" of the paper's section 3.2.2."""
+    """Joins the heads, (B, H, T, D/H) to (B, T, D): the "Concat" of the paper's section 3.2.2."""
     batch_size, num_heads, length, head_dim = ops.shape(x)
     return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch_size, length, num_heads * head_dim))

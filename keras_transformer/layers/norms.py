@@ -9,5 +9,5 @@ NORMS = {
 
 
 def make_norm(norm, name, dtype):
-    """The layer of `NORMS` by that key, with the epsilon of all stacks."""
+    """Makes the layer that `NORMS` has for the key `norm`, with the library's epsilon."""
     return NORMS[norm](epsilon=1e-6, name=name, dtype=dtype)

@@ -1,4 +1,4 @@
-"""A sequence of vectors to one vector."""
+"""Turns a sequence of vectors into one vector."""
 
 from keras import ops
 
@@ -6,14 +6,14 @@ from keras_transformer._typing import Tensor
 
 
 def masked_mean(x: Tensor, padding_mask: Tensor) -> Tensor:
-    """The mean over real positions.
+    """Averages vectors over the real positions.
 
     Args:
         x: tensor (B, S, D).
         padding_mask: boolean (B, S), True at real positions.
 
     Returns:
-        Tensor (B, D) in the dtype of `x`; 0 without real positions.
+        Tensor (B, D) in the dtype of `x`; 0 for a row without real positions.
 
     Example:
         >>> x = np.array([[[1.0], [3.0], [100.0]]])

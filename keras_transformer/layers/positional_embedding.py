@@ -9,17 +9,17 @@ from keras_transformer.checks import check_positive_int, check_rate
 from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.dropout import Dropout
 
-# How a model knows the order of its tokens: by sinusoids that are added to the embeddings, or by
+# How a model learns the order of its tokens: from sinusoids added to the embeddings, or from
 # rotations of queries and keys.
 POSITIONS = ("sinusoidal", "rotary")
 
 
 def sinusoidal_positions(length: int, d_model: int) -> np.ndarray:
-    """The positional encoding of "Attention Is All You Need", section 3.5.
+    """Computes the positional encoding of "Attention Is All You Need", section 3.5.
 
     `PE(pos, 2i) = sin(pos / 10000^(2i/d))` and `PE(pos, 2i+1) = cos(pos / 10000^(2i/d))`. Each
-    pair (2i, 2i+1) turns by a fixed angle per position, so the encoding at `pos + k` is a fixed
-    rotation of that at `pos`. For odd `d_model` the last sine has no cosine beside it.
+    pair (2i, 2i+1) turns by a fixed angle per position, so a fixed rotation takes the encoding at
+    `pos` to the one at `pos + k`. For odd `d_model` the last sine has no cosine beside it.
 
     Args:
         length: the number of positions.
@@ -44,21 +44,21 @@ class PositionalEmbedding(keras.layers.Layer):
     """Embeds token ids and adds their positions.
 
     Attention alone sees a set; the sinusoids tell it the order. The embedding is multiplied by
-    sqrt(d_model) so that it is not drowned by them: `E[id] * sqrt(d_model) + PE(position)`
+    sqrt(d_model) so that they do not drown it: `E[id] * sqrt(d_model) + PE(position)`
     ("Attention Is All You Need", sections 3.4 and 3.5).
 
     Args:
         vocab_size: V, the number of token ids.
         d_model: D, the width of the embedding.
         dropout: rate applied to the sum.
-        max_length: the number of positions tabled; a longer sequence whose length is known when
-            the graph is built extends the table.
-        sinusoids: whether positions are added; not where attention is `rotary`, which knows them.
+        max_length: the number of positions in the table. It is extended for a longer sequence, if
+            its length is known when the graph is built.
+        sinusoids: whether to add positions; `rotary` attention does not need them.
 
     Call arguments:
         ids: integers (B, T) in [0, vocab_size).
         position_ids: integers (T,) or (B, T), the position of each token; 0, 1, ... by default.
-        training: whether dropout is applied.
+        training: whether dropout is applied; Keras passes it on to the layers inside.
 
     Returns:
         Tensor (B, T, D) in the layer's compute dtype.
@@ -82,7 +82,7 @@ class PositionalEmbedding(keras.layers.Layer):
         sinusoids: bool = True,
         **kwargs,
     ):
-        super().__init__(autocast=False, **kwargs)  # else ids that are floats are rounded
+        super().__init__(autocast=False, **kwargs)  # it would round ids given as floats
         keep_arguments(self, locals())
         self.vocab_size = check_positive_int("vocab_size", vocab_size)
         self.d_model = check_positive_int("d_model", d_model)
@@ -93,18 +93,15 @@ class PositionalEmbedding(keras.layers.Layer):
         self.table = sinusoidal_positions(max_length, d_model) if sinusoids else None
 
     def build(self, ids_shape=None):
-        if self.built:
-            return
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.vocab_size, self.d_model),
             initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
-            autocast=False,  # else the whole matrix is cast to a lower precision for every lookup
+            autocast=False,  # it would cast the whole matrix for every lookup
         )
-        self.built = True
 
     def call(self, ids, position_ids=None):
-        # `fit` under a MirroredStrategy traces the model with a mean of ids, which is a float.
+        # Under a MirroredStrategy, `fit` traces the model with a mean of ids, which is a float.
         ids = ops.cast(ids, "int32")
         x = ops.cast(take(self.embeddings, ids), "float32") * self.d_model**0.5  # (B, T, D)
         if self.sinusoids:
@@ -112,10 +109,10 @@ class PositionalEmbedding(keras.layers.Layer):
         return self.dropout_layer(ops.cast(x, self.compute_dtype))
 
     def positions(self, length, position_ids=None):
-        """The sinusoids of `position_ids`, by default of the first `length` positions.
+        """Returns the sinusoids of `position_ids`, by default of the first `length` positions.
 
         Returns:
-            Tensor (..., D), float32, for integers (...).
+            float32 tensor, (T, D) or (B, T, D).
         """
         table = self.table
         if isinstance(length, int) and length > self.max_length:
@@ -125,12 +122,18 @@ class PositionalEmbedding(keras.layers.Layer):
         return ops.convert_to_tensor(table)[:length]
 
     def check_positions(self, first, number):
-        """Refuses a search of `number` tokens after `first` others that would leave the table."""
+        """Refuses a search that would need more positions than the table has.
+
+        Args:
+            first: the number of tokens before the search.
+            number: the largest number of tokens that the search adds.
+        """
         known = isinstance(first, int) and isinstance(number, int)
         if self.sinusoids and known and first + number > self.max_length:
             raise ValueError(
-                f"max_length={number} tokens after {first} others need as many positions, but the "
-                f"model has max_length={self.max_length}; search for fewer, or give it more."
+                f"max_length={number} tokens after {first} others need {first + number} positions, "
+                f"but the model has max_length={self.max_length}; search for fewer tokens, or make "
+                "the model with a larger max_length."
             )
 
     def compute_output_shape(self, ids_shape):

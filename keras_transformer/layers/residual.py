@@ -12,26 +12,26 @@ from keras_transformer.layers.norms import NORMS, make_norm
 class Residual(keras.layers.Layer):
     """Adds a sub-layer's output to its input.
 
-    Post-norm, the paper's form (section 5.4): `LayerNorm(x + Dropout(Sublayer(x)))`. Pre-norm
-    (`norm_first=True`): `x + Dropout(Sublayer(LayerNorm(x)))`, which trains deep stacks without
-    warm-up. The weights of the sub-layer belong to whoever calls, so this is for use inside a
-    layer: in a functional model Keras would not find them.
+    Post-norm, the paper's form (section 5.4), is `Norm(x + Dropout(Sublayer(x)))`. Pre-norm
+    (`norm_first=True`) is `x + Dropout(Sublayer(Norm(x)))` and trains deep stacks without warm-up.
+    Use it inside a layer that holds the sub-layer: in a functional model Keras would not find the
+    sub-layer's weights.
 
     Args:
         dropout: rate applied to the sub-layer's output.
         norm_first: whether to normalize the sub-layer's input instead of the sum.
-        norm: "layer_norm" or "rms_norm".
+        norm: a key of `NORMS`.
 
     Call arguments:
         x: tensor (B, T, D), the sub-layer's input.
         sublayer: function of a tensor (B, T, D) to another.
-        training: whether dropout is applied.
+        training: whether dropout is applied; Keras passes it on to the layers inside.
 
     Returns:
         Tensor (B, T, D).
 
     Raises:
-        ValueError: if the rate is outside [0, 1), or for another norm.
+        ValueError: if the rate is outside [0, 1), or `NORMS` has no such norm.
 
     Example:
         >>> residual, sublayer = Residual(dropout=0.1), keras.layers.Dense(8)
@@ -48,8 +48,7 @@ class Residual(keras.layers.Layer):
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape):
-        if not self.norm.built:
-            self.norm.build(x_shape)
+        self.norm.build(x_shape)
 
     def call(self, x, *, sublayer):
         if self.norm_first:

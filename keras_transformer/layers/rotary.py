@@ -5,18 +5,18 @@ from keras import ops
 
 
 def rotate(x, position_ids=None, first=0):
-    """Turns each pair of numbers of a vector by an angle proportional to the vector's position.
+    """Turns each pair of numbers in a vector by an angle proportional to the vector's position.
 
     The pair (a, b) at columns 2i and 2i+1 of a vector at position m becomes
-    `(a cos - b sin, b cos + a sin)` of the angle `m * 10000^(-2i/d)`, those of the sinusoids. The
-    product of a query at m and a key at n then depends on m and n by `m - n` alone: attention sees
-    how far apart two tokens are, and not where. Su et al. (2021), "RoFormer: Enhanced Transformer
+    `(a cos - b sin, b cos + a sin)`, with the angle `m * 10000^(-2i/d)` of the sinusoids. The
+    product of a query at m and a key at n then depends only on `m - n`: attention sees how far
+    apart two tokens are, but not where they are. Su et al. (2021), "RoFormer: Enhanced Transformer
     with Rotary Position Embedding", equation 34.
 
     Args:
         x: queries or keys, tensor (B, H, T, d), d even.
         position_ids: integers (T,) or (B, T); `first`, `first + 1`, ... by default.
-        first: integer scalar.
+        first: integer scalar, the position of the first vector.
 
     Returns:
         Tensor (B, H, T, d) in the dtype of `x`, computed in float32.

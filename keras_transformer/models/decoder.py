@@ -20,16 +20,17 @@ class Decoder(Stack):
 
     Call arguments:
         x: tensor (B, T, D).
-        encoder_output: tensor (B, S, D), or what `project_memory` made of it; None without
-            cross-attention.
+        encoder_output: tensor (B, S, D), or the list that `project_memory` returns for it; None
+            without cross-attention.
         padding_mask: boolean (B, T), True at real target tokens.
         source_padding_mask: boolean (B, S), True at real source tokens.
-        attention_mask: boolean, broadcastable to (B, T, T), or with a cache to (B, T, L): which
-            positions each one may attend to. It replaces the causal mask, not `padding_mask`.
-        position_ids: integers (T,) or (B, T), the positions by which `rotary` turns.
+        attention_mask: boolean, broadcastable to (B, T, T), or with a cache to (B, T, L), True =
+            may attend. It replaces the causal mask, but not `padding_mask`.
+        position_ids: integers (T,) or (B, T), the positions for `rotary`; by default they continue
+            after the cache.
         cache: a list of `KVCache`, one per layer, for a step of a search.
         scores: a `ScoreRecorder`, which gets the attention scores of each layer.
-        training: whether dropout is applied.
+        training: whether dropout is applied; Keras passes it on to the layers inside.
 
     Returns:
         Tensor (B, T, D).
@@ -45,6 +46,7 @@ class Decoder(Stack):
 
     layer_class = DecoderLayer
 
+    # Keras finds the shapes that it passes by these names.
     def build(self, x_shape, encoder_output_shape=None):
         super().build(x_shape, encoder_output_shape)
 
@@ -78,8 +80,5 @@ class Decoder(Stack):
         return x if self.final_norm is None else self.final_norm(x)
 
     def project_memory(self, encoder_output):
-        """What each layer's cross-attention reads: a list of `Memory` of `encoder_output`."""
+        """Projects `encoder_output` once for each layer's cross-attention: a list of `Memory`."""
         return [layer.cross_attention.project_memory(encoder_output) for layer in self.layers]
-
-    def compute_output_shape(self, x_shape, encoder_output_shape=None):
-        return tuple(x_shape)

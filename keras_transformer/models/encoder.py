@@ -22,7 +22,7 @@ class Encoder(Stack):
         x: tensor (B, S, D).
         padding_mask: boolean (B, S), True at real positions.
         scores: a `ScoreRecorder`, which gets the attention scores of each layer.
-        training: whether dropout is applied.
+        training: whether dropout is applied; Keras passes it on to the layers inside.
 
     Returns:
         Tensor (B, S, D).
@@ -37,14 +37,8 @@ class Encoder(Stack):
 
     layer_class = EncoderLayer
 
-    def build(self, x_shape):
-        super().build(x_shape)
-
     def call(self, x, *, padding_mask=None, scores=None):
         x = ops.cast(x, self.compute_dtype)
         for layer in self.layers:
             x = layer(x, padding_mask=padding_mask, scores=scores)  # (B, S, D)
         return x if self.final_norm is None else self.final_norm(x)
-
-    def compute_output_shape(self, x_shape):
-        return tuple(x_shape)

@@ -1,4 +1,4 @@
-"""The decoder-only model: a text's next token from those before it."""
+"""The decoder-only model: predicts a text's next token from the tokens before it."""
 
 from collections.abc import Callable
 
@@ -22,10 +22,10 @@ class LanguageModel(TokenModel):
     The decoder of "Attention Is All You Need" without cross-attention (Liu et al., 2018,
     "Generating Wikipedia by Summarizing Long Sequences", section 4.2.3), pre-norm as since GPT-2
     (Radford et al., 2019). One matrix embeds the tokens, times sqrt(d_model), and makes the
-    logits. The decoder of most language models since 2023 is
+    logits. Most language models since 2023 use the decoder of
     `LanguageModel(positions="rotary", norm="rms_norm", activation="swiglu", ...)`.
 
-    A text begins with the end token of the one before it. A row may hold several texts, one after
+    A text begins with the end token of the text before it. A row may hold several texts, one after
     another (see `PackedBatches`). Positions start again with each text, and no text sees another.
 
     Args:
@@ -36,17 +36,17 @@ class LanguageModel(TokenModel):
         attention_dropout, feed_forward_dropout, activation, norm_first, norm, use_bias: as in
             `DecoderLayer`, but pre-norm by default.
         positions: "sinusoidal" adds them to the embeddings; "rotary" turns queries and keys.
-        max_length: the most tokens to read at a time. Train it on rows of that length.
+        max_length: the most tokens that it reads at a time. Train it on rows of that length.
 
     Call arguments:
         inputs: integers (B, T), padded with 0 at the end.
         training: whether dropout is applied.
 
     Returns:
-        Logits (B, T, V), float32: at each position those of the token after it.
+        Logits (B, T, V), float32: at each position, of the token after it.
 
     Raises:
-        ValueError: for a size or a rate out of range, or another choice.
+        ValueError: for a size or a rate out of range, or an unknown `norm` or `positions`.
 
     Example:
         >>> model = LanguageModel(num_layers=1, d_model=8, num_heads=2, d_ff=16, vocab_size=12)
@@ -75,7 +75,8 @@ class LanguageModel(TokenModel):
     ):
         super().__init__(**kwargs)
         arguments = keep_arguments(self, locals())
-        self.embedding = self.target_embedding = self.make_embedding(vocab_size, "embedding")
+        self.embedding = self.make_embedding(vocab_size, "embedding", positions)
+        self.target_embedding = self.embedding  # the name that `decode_step` reads
         self.vocab_size, self.max_length = self.embedding.vocab_size, self.embedding.max_length
         options = {**layer_options(arguments), "rotary": positions == "rotary"}
         options |= {"name": "decoder", "dtype": self.dtype_policy}
@@ -84,14 +85,14 @@ class LanguageModel(TokenModel):
         self.build()
 
     def hidden_states(self, inputs, training=None, cache=None):
-        """The decoder's output. Its product with `lm_head_kernel` is the logits.
+        """Computes the decoder's output. Its product with `lm_head_kernel` is the logits.
 
-        Each token sees those of its own text up to itself.
+        Each token sees its own text, up to itself.
 
         Args:
             inputs: integers (B, T).
             training: whether dropout is applied.
-            cache: a list of empty `KVCache`, one per layer, which are filled.
+            cache: a list of empty `KVCache`, one per layer, to fill.
 
         Returns:
             Tensor (B, T, D).
@@ -108,7 +109,7 @@ class LanguageModel(TokenModel):
         )
 
     def lm_head_kernel(self):
-        """The matrix (V, D) that turns the decoder's output into logits."""
+        """Returns the matrix (V, D) that turns the decoder's output into logits."""
         return ops.copy(self.embedding.embeddings.value)  # a tensor, also eagerly
 
     def init_cache(self, context_ids, *, max_length, beam_size=1):
@@ -121,25 +122,25 @@ class LanguageModel(TokenModel):
         Args:
             context_ids: integers (B, P), padded with 0; see `split_prompts`.
             max_length: L, the largest number of tokens that follow.
-            beam_size: K, the number of hypotheses of a text.
+            beam_size: K, the number of hypotheses per text.
 
         Returns:
-            The cache, a dict of tensors; see `search_cache`. Its "start" (B,) is the number of
-            tokens that the first token of a search sees.
+            The cache, a dict of tensors; see `search_cache`. Its "context_lengths" (B,) are the
+            numbers of context tokens that the searches see.
         """
         self.embedding.check_positions(ops.shape(context_ids)[1], max_length)
-        missing = -ops.shape(context_ids)[1] % beam_size  # keys, K at a time
+        missing = -ops.shape(context_ids)[1] % beam_size  # so that P is a multiple of K
         context_ids = ops.pad(context_ids, ((0, 0), (0, missing)))  # (B, P)
-        layers = [KVCache() for _ in self.decoder.layers]
-        self.hidden_states(context_ids, training=False, cache=layers)
+        caches = [KVCache() for _ in self.decoder.layers]
+        self.hidden_states(context_ids, training=False, cache=caches)  # which fills them
         texts = text_numbers(context_ids)  # (B, P)
         is_last = ops.equal(texts, ops.max(texts, axis=1, keepdims=True, initial=0))
         seen = ops.logical_and(is_last, padding_mask(context_ids, PAD_ID))  # (B, P)
         visible = ops.tile(ops.expand_dims(seen, 1), (1, beam_size, 1))  # (B, K, P)
         more = max_length * beam_size
         return {
-            "layers": [(pad_keys(x.keys, more), pad_keys(x.values, more)) for x in layers],
-            "start": ops.sum(ops.cast(seen, "int32"), axis=1),
+            "layers": [(pad_keys(x.keys, more), pad_keys(x.values, more)) for x in caches],
+            "context_lengths": ops.sum(ops.cast(seen, "int32"), axis=1),
             "length": ops.convert_to_tensor(0, "int32"),
             "used": ops.convert_to_tensor(ops.shape(context_ids)[1], "int32"),
             "visible": ops.pad(visible, ((0, 0), (0, 0), (0, more))),  # (B, K, P + L * K)
@@ -150,13 +151,13 @@ class LanguageModel(TokenModel):
 
 
 def text_numbers(ids):
-    """Which text of its row each token belongs to.
+    """Numbers the texts of each row: which of them each token belongs to.
 
     Args:
         ids: integers (B, T); each end token begins a text.
 
     Returns:
-        Integers (B, T), from 0 or 1 on in each row.
+        Integers (B, T). A row begins with 1, or with 0 if it begins inside a text.
 
     Example:
         >>> np.array(text_numbers(np.array([[3, 5, 6, 3, 7], [8, 9, 3, 5, 0]]))).tolist()
@@ -171,11 +172,11 @@ def split_prompts(prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
     A prompt follows the end token of the text before it, and its last token begins the search.
 
     Args:
-        prompt_ids: integers (B, P), padded with 0 at the end; an empty prompt is padding alone.
+        prompt_ids: integers (B, P), padded with 0 at the end; a row of padding is an empty prompt.
 
     Returns:
-        The tokens before the last of each prompt, (B, P), padded with 0, for `init_cache`; and the
-        last tokens, (B,), the `start_ids` of a search.
+        The contexts (B, P), padded with 0, for `init_cache`, and the last tokens (B,), the
+        `start_ids` of a search.
 
     Example:
         >>> context_ids, start_ids = split_prompts(np.array([[5, 6, 7], [8, 0, 0], [0, 0, 0]]))

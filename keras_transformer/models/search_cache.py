@@ -11,7 +11,7 @@ A cache is a dict of tensors:
 - "visible": boolean (B, K, M), which keys each of K hypotheses sees;
 - "length": int32 scalar, the number of tokens of the search so far;
 - and what else the steps of a model read, one row per sentence: "memory", a `Memory` for each
-  layer, "source_padding_mask" (B, S), "coverage" (B, K, S), "start" (B,).
+  layer, "source_padding_mask" (B, S), "coverage" (B, K, S), "context_lengths" (B,).
 """
 
 from functools import partial
@@ -55,11 +55,11 @@ def with_new_key(cache):
     return {**cache, "visible": ops.logical_or(visible, writes)}
 
 
-def advance(cache, layers):
-    """The cache after one more token of every hypothesis; `layers` are `KVCache` of the step."""
+def advance(cache, caches):
+    """The cache after one more token of each hypothesis, from the `KVCache` that a step filled."""
     return {
         **cache,
-        "layers": [(layer.keys, layer.values) for layer in layers],
+        "layers": [(layer.keys, layer.values) for layer in caches],
         "used": cache["used"] + cache["visible"].shape[1],
         "length": cache["length"] + 1,
     }
@@ -77,34 +77,8 @@ def reorder(cache, rows):
     """
     beam_size = cache["visible"].shape[1]
     origins = ops.reshape(rows % beam_size, (-1, beam_size))  # (B, K), in the same sentence
-    return {**cache, **batched_gather(tables_of(cache), origins)}
-
-
-def tables_of(cache):
-    """What a cache has for each hypothesis, tensors (B, K, ...)."""
-    return {name: cache[name] for name in ("visible", "coverage") if name in cache}
-
-
-def expand_to_beams(cache, beam_size):
-    """Makes one hypothesis per sentence into `beam_size`, which all continue it.
-
-    Args:
-        cache: from `decode_step` of a model, with K = 1.
-        beam_size: K of the result.
-
-    Returns:
-        The new cache; `compact` makes room for the next token.
-    """
-    missing = -ops.shape(cache["visible"])[2] % beam_size  # keys, K at a time
-    tables = {name: ops.tile(x, (1, beam_size, 1)) for name, x in tables_of(cache).items()}
-    visible = ops.pad(tables["visible"], ((0, 0), (0, 0), (0, missing)))  # (B, K, M)
-    return {
-        **cache,
-        **tables,
-        "visible": visible,
-        "layers": keras.tree.map_structure(lambda x: pad_keys(x, missing), cache["layers"]),
-        "used": ops.shape(visible)[2],
-    }
+    tables = {name: cache[name] for name in ("visible", "coverage") if name in cache}  # (B, K, ...)
+    return {**cache, **batched_gather(tables, origins)}
 
 
 def compact(cache, sentences, capacity):
@@ -161,18 +135,18 @@ def key_rows(keys, sentences, kept):
 
 
 def kept_keys(visible):
-    """The numbers of the keys that some hypothesis sees.
+    """Finds the keys that some hypothesis sees.
 
     Args:
         visible: boolean (b, K, M), M a multiple of K.
 
     Returns:
-        int32 (b, m), in rising order. All rows have the same m, a multiple of K: a row with fewer
-        keys ends in numbers of keys that nobody sees.
+        Indices of keys, int32 (b, m), in rising order. All rows have the same m, a multiple of K: a
+        row with fewer such keys ends with others.
     """
     beam_size, num_keys = visible.shape[1], ops.shape(visible)[2]
     seen = ops.any(visible, axis=1)  # (b, M)
-    numbers = ops.arange(num_keys, dtype="int32")  # (M,)
-    order = ops.argsort(ops.where(seen, numbers, numbers + num_keys), axis=1)  # (b, M)
+    indices = ops.arange(num_keys, dtype="int32")  # (M,)
+    order = ops.argsort(ops.where(seen, indices, indices + num_keys), axis=1)  # (b, M)
     most = ops.max(ops.sum(ops.cast(seen, "int32"), axis=1), initial=0)
     return ops.cast(order, "int32")[:, : (most + beam_size - 1) // beam_size * beam_size]

@@ -1,4 +1,4 @@
-"""The encoder with a head that classifies the sequence."""
+"""The encoder with a head that classifies a sequence."""
 
 from collections.abc import Callable
 
@@ -33,18 +33,17 @@ class SequenceClassifier(SequenceModel):
         dropout: rate applied to the output of each sub-layer, to the embeddings and to the mean.
         attention_dropout, feed_forward_dropout, activation, norm_first, norm, use_bias: as in
             `EncoderLayer`; the defaults are the paper's.
-        max_length: the positions that a graph of unknown length can read.
+        max_length: the longest sequence that a graph of unknown length can read.
 
     Call arguments:
         ids: integers (B, T), padded with 0.
         training: whether dropout is applied.
 
     Returns:
-        Logits (B, C), float32. They do not depend on padding; for a row of padding alone the mean
-        is 0.
+        Logits (B, C), float32. They do not depend on padding. The mean of a row of padding is 0.
 
     Raises:
-        ValueError: for a size or a rate out of range.
+        ValueError: for a size or a rate out of range, or an unknown `norm`.
 
     Example:
         >>> model = SequenceClassifier(

@@ -8,18 +8,18 @@ from keras_transformer.layers.positional_embedding import POSITIONS, PositionalE
 
 
 def ids_spec(name="ids"):
-    """Token ids (B, T) of any batch size and length."""
+    """Describes token ids (B, T) of any batch size and length."""
     return keras.InputSpec("int32", (None, None), name=name)
 
 
 class SequenceModel(keras.Model):
     """A model that knows its inputs: it has weights, and can be exported, before its first call.
 
-    A subclass calls `keep_arguments` when it is constructed, and at the end `build()`.
+    The `__init__` of a subclass calls `keep_arguments`, and at its end `build()`.
     """
 
     def __init__(self, **kwargs):
-        # Keras would round ids that are floats to a lower precision, and the values of a series.
+        # Else Keras would round the values of a series, and ids given as floats.
         super().__init__(autocast=False, **kwargs)
 
     def build_layers(self):
@@ -31,10 +31,9 @@ class SequenceModel(keras.Model):
         if not self.built:  # Keras calls this again when it loads a model
             self.build_layers()
 
-    def make_embedding(self, vocab_size, name):
-        """The embedding of a vocabulary, as the model's arguments say."""
+    def make_embedding(self, vocab_size, name, positions="sinusoidal"):
+        """Makes the embedding of a vocabulary from the model's arguments."""
         arguments = self.arguments
-        positions = getattr(arguments, "positions", "sinusoidal")
         return PositionalEmbedding(
             vocab_size,
             arguments.d_model,
@@ -46,19 +45,19 @@ class SequenceModel(keras.Model):
         )
 
     def input_signature(self):
-        """The positional inputs of `call`, as `keras.InputSpec`: ids (B, T), if nothing else."""
+        """Describes each positional input of `call` by a `keras.InputSpec`: by default, ids."""
         return [ids_spec()]
 
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **options
     ):
-        """Keras's `Model.export`, by default with inputs of any batch size and any length.
+        """Exports like `keras.Model.export`, by default for inputs of any batch size and length.
 
-        Keras takes the shapes from the arguments of `build`, of which such a model has none.
+        Keras takes the shapes from the arguments of `build`, but these models call it without any.
         """
         if input_signature is None:
             input_signature = self.input_signature()
         super().export(filepath, format, verbose, input_signature, **options)
 
     def get_config(self):
-        return {**config_of(self), **super().get_config()}
+        return {**super().get_config(), **config_of(self)}

@@ -12,7 +12,7 @@ from keras_transformer.layers.norms import make_norm
 class Stack(keras.layers.Layer):
     """A stack of `num_layers` layers, with one more norm at the end if they are pre-norm.
 
-    A subclass says `layer_class`, and calls its `layers` and `final_norm`.
+    A subclass defines `layer_class`, and calls its `layers` and `final_norm`.
 
     Args:
         num_layers: N.
@@ -35,9 +35,9 @@ class Stack(keras.layers.Layer):
         trainable: bool = True,
         **options: Unpack[LayerOptions],
     ):
-        # Keras would cast a `Memory` in every step, where sub-layers are of another dtype.
+        # Else Keras would cast a `Memory` in every step, if sub-layers have another dtype.
         super().__init__(autocast=False, name=name, dtype=dtype, trainable=trainable)
-        keep_arguments(self, locals())
+        keep_arguments(self, {**locals(), **options})
         self.num_layers = check_positive_int("num_layers", num_layers)
         policy = self.dtype_policy
         self.layers = [
@@ -47,11 +47,14 @@ class Stack(keras.layers.Layer):
         layer = self.layers[0].arguments
         self.final_norm = make_norm(layer.norm, "final_norm", policy) if layer.norm_first else None
 
-    def build(self, *shapes):
+    def build(self, x_shape, *other_shapes):
         for layer in self.layers:
-            layer.build(*shapes)
+            layer.build(x_shape, *other_shapes)
         if self.final_norm is not None:
-            self.final_norm.build(shapes[0])
+            self.final_norm.build(x_shape)
+
+    def compute_output_shape(self, x_shape, *other_shapes):
+        return tuple(x_shape)
 
     def get_config(self):
-        return {**config_of(self), **super().get_config()}
+        return {**super().get_config(), **config_of(self)}

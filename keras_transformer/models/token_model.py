@@ -18,13 +18,13 @@ from keras_transformer.training.shards import default_shards
 class TokenModel(SequenceModel):
     """The base of `Transformer` and `LanguageModel`: makes `fit` fast, exact, small in memory.
 
-    A subclass says two things: `hidden_states(inputs, training=None)`, a tensor (B, T, D) for ids
-    or a tuple of them, and `lm_head_kernel()`, the matrix (V, D) that turns it into logits.
-    For a search it has a `decoder`, a `target_embedding` and an `init_cache`.
+    A subclass defines `hidden_states(inputs, training=None)`, a tensor (B, T, D) for ids or a tuple
+    of ids, and `lm_head_kernel()`, the matrix (V, D) that turns it into logits. For a search it
+    needs a `decoder`, a `target_embedding` and an `init_cache`.
 
     With `MaskedCrossentropy` on TensorFlow, the loss comes from the hidden states
-    (`projected_crossentropy`), so no tensor of logits is kept. It is the mean over the real tokens
-    of the global batch, of all replicas and parts, plus what layers and regularizers add.
+    (`projected_crossentropy`), so no tensor of all logits is kept. It is the mean over the real
+    tokens of the global batch, of all replicas and parts, plus what layers and regularizers add.
     Gradients are clipped after they are summed. Other losses and backends take Keras's own step,
     which gives the same gradients with more memory. So do models with `loss_weights`, and
     subclasses with a `call`, `logits` or `compute_loss` of their own.
@@ -34,18 +34,21 @@ class TokenModel(SequenceModel):
     r_drop_paused = False  # by `DelayRDrop`
 
     def hidden_states(self, inputs, training=None):
-        """The last layer's output (B, T, D); its product with `lm_head_kernel` is the logits."""
+        """Computes the last layer's output (B, T, D); times `lm_head_kernel` it is the logits.
+
+        Subclasses may take more arguments: `Transformer` takes `scores`, `LanguageModel` `cache`.
+        """
         raise NotImplementedError
 
     def lm_head_kernel(self):
-        """The matrix (V, D) of the logits, a tensor."""
+        """Returns the matrix (V, D) of the logits, a tensor."""
         raise NotImplementedError
 
     def call(self, inputs, training=None):
         return self.logits(self.hidden_states(inputs, training))  # (B, T, V)
 
     def logits(self, hidden_states):
-        """Scores of the whole vocabulary: `hidden_states E^T` (paper, section 3.4).
+        """Scores the whole vocabulary: `hidden_states E^T` (paper, section 3.4).
 
         Args:
             hidden_states: tensor (..., D).
@@ -58,7 +61,7 @@ class TokenModel(SequenceModel):
         scores = ops.cast(ops.matmul(x, kernel), "float32")  # (rows, V)
         return ops.reshape(scores, (*ops.shape(hidden_states)[:-1], kernel.shape[1]))
 
-    def decode_step(self, token_ids, cache, position, rows=None, *, in_place=False):
+    def decode_step(self, token_ids, cache, position, *, in_place=False):
         """One token for every hypothesis: the `step_fn` of the searches.
 
         Args:
@@ -66,18 +69,18 @@ class TokenModel(SequenceModel):
                 hypotheses side by side.
             cache: from `init_cache`, `reorder_cache`, `compact_cache` or the last step.
             position: integer scalar, the number of earlier steps.
-            rows: integers (R,), the hypotheses whose logits are wanted; all by default.
             in_place: whether nobody else holds `cache`, so that its memory may be written.
 
         Returns:
-            Logits (R, V), by default (B * K, V), float32, and the new cache.
+            Logits (B * K, V), float32, and the new cache.
         """
         cache = search_cache.with_new_key(cache)
-        beam_size, layers = cache["visible"].shape[1], search_cache.layer_caches(cache, in_place)
+        beam_size, caches = cache["visible"].shape[1], search_cache.layer_caches(cache, in_place)
         scores = ScoreRecorder() if "coverage" in cache else None
         position_ids = ops.zeros((beam_size,), "int32") + position  # (K,)
-        if "start" in cache:
-            position_ids = ops.expand_dims(cache["start"], 1) + position_ids  # (B, K)
+        if "context_lengths" in cache:
+            position_ids = ops.expand_dims(cache["context_lengths"], 1) + position_ids  # (B, K)
+        # The K hypotheses of a sentence are K queries of one sequence. Each sees keys of its own.
         token_ids = ops.reshape(token_ids, (-1, beam_size))  # (B, K)
         x = self.decoder(
             self.target_embedding(token_ids, position_ids=position_ids, training=False),
@@ -85,16 +88,15 @@ class TokenModel(SequenceModel):
             source_padding_mask=cache.get("source_padding_mask"),
             attention_mask=cache["visible"],
             position_ids=position_ids,
-            cache=layers,
+            cache=caches,
             scores=scores,
             training=False,
         )  # (B, K, D)
-        cache = search_cache.advance(cache, layers)
+        cache = search_cache.advance(cache, caches)
         if scores is not None:
             attended = ops.mean(scores.cross_attention[-1], axis=1)  # (B, K, S)
             cache["coverage"] = cache["coverage"] + attended
-        x = ops.reshape(x, (-1, x.shape[-1]))  # (B * K, D)
-        return self.logits(x if rows is None else backend.take(x, rows)), cache
+        return self.logits(ops.reshape(x, (-1, x.shape[-1]))), cache  # (B * K, V)
 
     reorder_cache = staticmethod(search_cache.reorder)
     compact_cache = staticmethod(search_cache.compact)
@@ -110,22 +112,25 @@ class TokenModel(SequenceModel):
         r_drop=0.0,
         **kwargs,
     ):
-        """Prepares for `fit`, as in `keras.Model`, with three more arguments.
+        """Prepares the model for `fit`, as `keras.Model.compile` does, with three more arguments.
+
+        A batch is cut into micro-batches, which are computed one after another, and a micro-batch
+        into shards, which are computed at the same time. Each shard of each micro-batch is a part.
+        The gradient is that of the whole batch.
 
         Args:
             optimizer: a Keras optimizer; it clips the gradient of the whole batch.
             loss: a `MaskedCrossentropy`, or another loss of labels (B, T) and logits (B, T, V).
             metrics: Keras metrics of labels and logits. They see the logits of the step's own
                 forward pass, which take memory; what the callback `TokenLogs` shows is free.
-            micro_batches: cuts a batch into parts, one after another, to save memory. The gradient
-                is that of the whole batch.
-            num_shards: cuts each of these again, into parts that run at the same time, each on a
-                core. "auto" is `default_shards()`, but 1 where parts do not help (`run_eagerly`,
-                `jit_compile`, several devices) or layers add losses.
+            micro_batches: the number of micro-batches in a batch; more of them save memory.
+            num_shards: the number of shards in a micro-batch, each for a core. "auto" is
+                `default_shards()`, but 1 where shards do not help (`run_eagerly`, `jit_compile`,
+                several devices) or layers add losses.
             r_drop: alpha of R-Drop (Liang et al., 2021, "R-Drop: Regularized Dropout for Neural
-                Networks"): each sentence passes the model twice, with different dropout, and a
-                quarter of alpha times the sum of the two KL divergences between its predictions
-                is added to their mean loss. 0 for none.
+                Networks"), or 0. Each sentence goes through the model twice, with different
+                dropout. The loss is the mean of both, plus `alpha / 4` times the sum of the two KL
+                divergences between the predictions.
             **kwargs: further arguments of `keras.Model.compile`.
 
         Raises:
@@ -136,7 +141,7 @@ class TokenModel(SequenceModel):
             check_positive_int("num_shards", num_shards)
         if not 0 <= r_drop < float("inf"):
             raise ValueError(f"r_drop must be at least 0, but is {r_drop!r}.")
-        reasons = self._reasons_for_another_step(loss, kwargs.get("loss_weights"))
+        reasons = self._reasons_for_keras_step(loss, kwargs.get("loss_weights"))
         for name, value, *defaults in (
             ("micro_batches", micro_batches, 1),
             ("num_shards", num_shards, "auto", 1),
@@ -150,13 +155,13 @@ class TokenModel(SequenceModel):
         self.micro_batches, self.num_shards, self.r_drop = micro_batches, num_shards, r_drop
         self.r_drop_paused = False
         self.step_metrics = None if reasons else StepMetrics()
-        self.shows_logits = bool(metrics or kwargs.get("weighted_metrics")) or (
+        self.metrics_need_logits = bool(metrics or kwargs.get("weighted_metrics")) or (
             type(self).compute_metrics is not keras.Model.compute_metrics
         )
         super().compile(optimizer, loss, metrics=metrics, **kwargs)
 
-    def _reasons_for_another_step(self, loss, loss_weights) -> list[str]:
-        """Why Keras's own step has to be taken; an empty list if it need not."""
+    def _reasons_for_keras_step(self, loss, loss_weights) -> list[str]:
+        """Lists why the model must take Keras's own step; empty if it can take its own."""
         own = type(self)
         methods = (own.call, own.logits, own.compute_loss)
         reasons = {
@@ -178,9 +183,9 @@ class TokenModel(SequenceModel):
         self.optimizer.build(self.trainable_variables)
 
     def make_train_function(self, force=False):
-        if self.r_drop_paused and not force:  # left so by a `fit` that was interrupted
+        if self.r_drop_paused and not force:  # an interrupted `fit` left it so
             self.r_drop_paused, force = False, True
-        # An optimizer that makes its variables in the first step has it traced a second time.
+        # Build the optimizer first; otherwise the step is traced twice.
         if self.built and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
         super().make_train_function(force)
@@ -222,14 +227,13 @@ class TokenModel(SequenceModel):
         return self._logs(batch, loss, step.regularization(self), logits)
 
     def _run_batch(self, batch, **options):
-        """`step.run_batch` in as many parts as chosen, with logits if a metric wants them."""
+        """Runs a batch in the chosen number of parts, and makes logits if metrics need them."""
         shards = self.num_shards
         if shards == "auto":
-            # What XLA has compiled runs one iteration of a loop after another, as eager code does.
-            one = replicas() > 1 or self.jit_compile or self.run_eagerly
-            shards = 1 if one else default_shards()
-        if self.shows_logits:
-            options["states_dtype"] = self.compute_dtype
+            # XLA and eager code run the iterations of a loop one after another.
+            in_turn = replicas() > 1 or self.jit_compile or self.run_eagerly
+            shards = 1 if in_turn else default_shards()
+        options["with_states"] = self.metrics_need_logits
         parts = {"parts": self.micro_batches * shards, "at_once": shards}
         try:
             gradients, loss, states = step.run_batch(self, batch, **parts, **options)
@@ -240,12 +244,13 @@ class TokenModel(SequenceModel):
         return gradients, loss, None if states is None else self.logits(states)
 
     def _logs(self, batch, loss, regularization, logits):
-        """What a step reports: the loss and the compiled metrics."""
+        """Updates the metrics and returns what a step reports: the loss and compiled metrics."""
         metrics = self.step_metrics
         metrics.perplexity.update_state(loss.nll, ops.sum(batch.token_weights))
         metrics.tokens.update_state(batch.num_tokens / replicas())
-        # A metric is averaged over replicas; the loss is a sum over them.
+        # Keras averages a metric over replicas, but the loss is a sum over them.
         mean = loss.total / batch.num_tokens * replicas() + loss.added + regularization
+        # Keras has a metric of this name, which `fit` shows.
         tracker = next(metric for metric in self.metrics if metric.name == "loss")
         tracker.update_state(mean, sample_weight=batch.num_tokens)
         metrics.step_loss.update_state(sum_over_replicas(mean) / replicas())

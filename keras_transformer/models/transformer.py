@@ -1,6 +1,7 @@
 """The encoder-decoder model of "Attention Is All You Need", figure 1."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import keras
@@ -19,14 +20,14 @@ from keras_transformer.models.search_cache import empty_cache
 from keras_transformer.models.sequence_model import ids_spec
 from keras_transformer.models.token_model import TokenModel
 
-TYINGS = ("all", "source_target", "target_output", "none")
+TIED_EMBEDDINGS = ("all", "source_target", "target_output", "none")
 
 
 class AttentionScores(NamedTuple):
     """The scores of the paper's three uses of attention (section 3.2.3), without dropout.
 
-    Row t of a map says how much the position that writes target token t, or the encoder's position
-    t, takes from each position it may attend to; it sums to 1.
+    Row t of a map says how much position t takes from each position that it may attend to, and sums
+    to 1. In the decoder, position t is the one that predicts target token t.
 
     Attributes:
         encoder: float32 (N, B, H, S, S), source positions to source positions.
@@ -56,11 +57,11 @@ class Transformer(TokenModel):
     paper's base model. The weights exist from the start; you need not call `build`.
 
     Args:
-        num_layers: N, the layers of the encoder and those of the decoder.
+        num_layers: N, the number of layers of the encoder and of the decoder.
         d_model, num_heads, d_ff: the sizes of each layer; see `EncoderLayer`.
-        source_vocab_size: number of source token ids, the four special ones included.
-        target_vocab_size: V, `source_vocab_size` by default.
-        num_decoder_layers: layers of the decoder, `num_layers` by default.
+        source_vocab_size: the number of source token ids, the four special ones included.
+        target_vocab_size: V, the number of target token ids; `source_vocab_size` by default.
+        num_decoder_layers: the number of layers of the decoder; `num_layers` by default.
         dropout: rate applied to the output of each sub-layer and to the embeddings.
         attention_dropout, feed_forward_dropout, activation, norm_first, norm, use_bias: as in
             `EncoderLayer`; the defaults are the paper's.
@@ -68,7 +69,7 @@ class Transformer(TokenModel):
             self-attention.
         tied_embeddings: which of the source embedding, the target embedding and the output
             projection are one matrix: "all" (the paper), "source_target", "target_output", "none".
-        max_length: the positions that a graph of unknown length can read.
+        max_length: the longest sequence that a graph of unknown length can read.
 
     Call arguments:
         inputs: a pair `(source_ids, target_ids)`, integers (B, S) and (B, T), padded with 0.
@@ -76,10 +77,11 @@ class Transformer(TokenModel):
         training: whether dropout is applied.
 
     Returns:
-        Logits (B, T, V), float32: at each position those of the token after it.
+        Logits (B, T, V), float32: at each position, of the token after it.
 
     Raises:
-        ValueError: for a size or a rate out of range, or a tying that the vocabularies forbid.
+        ValueError: for a size or a rate out of range, an unknown name, or `tied_embeddings` that
+            need one vocabulary where there are two.
 
     Example:
         >>> model = Transformer(
@@ -117,16 +119,17 @@ class Transformer(TokenModel):
         self.target_vocab_size = self.source_vocab_size
         if target_vocab_size is not None:
             self.target_vocab_size = check_positive_int("target_vocab_size", target_vocab_size)
-        self.tied_embeddings = check_choice("tied_embeddings", tied_embeddings, TYINGS)
+        self.tied_embeddings = check_choice("tied_embeddings", tied_embeddings, TIED_EMBEDDINGS)
         self._check_tying()
         if num_decoder_layers is not None:
             check_positive_int("num_decoder_layers", num_decoder_layers)
         options = {**layer_options(arguments), "rotary": positions == "rotary"}
         sizes, policy = (d_model, num_heads, d_ff), self.dtype_policy
-        self.source_embedding = self.make_embedding(self.source_vocab_size, "source_embedding")
+        embedding = partial(self.make_embedding, positions=positions)
+        self.source_embedding = embedding(self.source_vocab_size, "source_embedding")
         self.target_embedding, self.output_projection = self.source_embedding, None
         if tied_embeddings in ("target_output", "none"):
-            self.target_embedding = self.make_embedding(self.target_vocab_size, "target_embedding")
+            self.target_embedding = embedding(self.target_vocab_size, "target_embedding")
         if tied_embeddings in ("source_target", "none"):
             self.output_projection = Dense(
                 self.target_vocab_size, use_bias=False, name="output_projection", dtype=policy
@@ -140,12 +143,12 @@ class Transformer(TokenModel):
         return [(ids_spec("source_ids"), ids_spec("target_ids"))]
 
     def hidden_states(self, inputs, training=None, scores=None):
-        """The decoder's output. Its product with `lm_head_kernel` is the logits.
+        """Computes the decoder's output. Its product with `lm_head_kernel` is the logits.
 
         Args:
             inputs: as in the call.
             training: whether dropout is applied.
-            scores: a pair of `ScoreRecorder`, of the encoder and of the decoder.
+            scores: a pair of `ScoreRecorder`, for the encoder and for the decoder; or None.
 
         Returns:
             Tensor (B, T, D).
@@ -167,7 +170,7 @@ class Transformer(TokenModel):
         )  # (B, T, D)
 
     def encode(self, source_ids, training=None, scores=None):
-        """The encoder's output (B, S, D) for `source_ids` (B, S)."""
+        """Computes the encoder's output (B, S, D) for `source_ids` (B, S)."""
         return self.encoder(
             self.source_embedding(source_ids, training=training),
             padding_mask=padding_mask(source_ids, PAD_ID),
@@ -176,18 +179,18 @@ class Transformer(TokenModel):
         )
 
     def attention_scores(self, inputs) -> AttentionScores:
-        """What every head of every layer attends to, each (N, B, H, T, S)."""
+        """Computes what every head of every layer attends to."""
         encoder, decoder = ScoreRecorder(), ScoreRecorder()
         self.hidden_states(inputs, training=False, scores=(encoder, decoder))
         kinds = encoder.self_attention, decoder.self_attention, decoder.cross_attention
         return AttentionScores(*map(ops.stack, kinds))
 
     def cross_attention_scores(self, inputs):
-        """What the last decoder layer reads of the source, the mean of its heads: (B, T, S)."""
+        """Computes what the last decoder layer reads of the source: (B, T, S), its heads' mean."""
         return ops.mean(self.attention_scores(inputs).cross[-1], axis=1)
 
     def lm_head_kernel(self):
-        """The matrix (V, D) that turns the decoder's output into logits."""
+        """Returns the matrix (V, D) that turns the decoder's output into logits."""
         if self.output_projection is None:
             return ops.copy(self.target_embedding.embeddings.value)  # a tensor, also eagerly
         return ops.transpose(self.output_projection.kernel)
@@ -198,7 +201,7 @@ class Transformer(TokenModel):
         Args:
             source_ids: integers (B, S), padded with 0.
             max_length: L, the largest number of target tokens.
-            beam_size: K, the number of hypotheses of a sentence.
+            beam_size: K, the number of hypotheses per sentence.
             track_coverage: whether to add up how much attention each source token gets.
 
         Returns:

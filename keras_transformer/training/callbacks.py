@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import KW_ONLY, dataclass
 from os import PathLike
 
 import keras
@@ -15,8 +14,8 @@ from keras_transformer.checks import check_choice, check_positive_int
 class TokensPerSecond(keras.callbacks.Callback):
     """Adds `tokens_per_second` to an epoch's logs: real target tokens over training time.
 
-    Place it before the callbacks that read the logs. Validation does not count; the compilation of
-    the first epoch's graphs does.
+    Place it before the callbacks that read the logs. Training time includes the compilation of
+    graphs, but not validation.
 
     Args:
         num_target_tokens: function without arguments that returns the number of real target tokens
@@ -43,12 +42,12 @@ class TokensPerSecond(keras.callbacks.Callback):
 class TokenLogs(keras.callbacks.Callback):
     """Adds to an epoch's logs what the step of a `TokenModel` knows without logits.
 
-    `perplexity`, and with a validation `val_perplexity`, are `exp` of the mean cross entropy of
-    real tokens, without label smoothing; in training with dropout. `gradient_norm` is that of the
+    `perplexity`, and with validation `val_perplexity`, is `exp` of the mean cross entropy of real
+    tokens, without label smoothing; in training, with dropout. `gradient_norm` is the norm in the
     last step. Place it before the callbacks that read the logs.
 
     Raises:
-        ValueError: when `fit` begins, if the model does not take the training step of `TokenModel`.
+        ValueError: when `fit` begins, if the model takes Keras's training step.
 
     Example:
         >>> model = LanguageModel(num_layers=1, d_model=8, num_heads=2, d_ff=8, vocab_size=9)
@@ -76,7 +75,7 @@ class TokenLogs(keras.callbacks.Callback):
         self.values["gradient_norm"] = number(self.model.step_metrics.gradient_norm.result())
 
     def on_test_begin(self, logs=None):
-        # Keras resets what it tracks before a validation, but after this.
+        # After this, Keras resets all metrics for the validation.
         self.values["perplexity"] = number(self.model.step_metrics.perplexity.result())
 
     def on_test_end(self, logs=None):
@@ -88,13 +87,13 @@ class TokenLogs(keras.callbacks.Callback):
 
 
 def number(tensor) -> float:
-    """A scalar tensor or variable as a Python number."""
+    """Converts a scalar tensor or variable to a Python number."""
     return float(keras.ops.convert_to_numpy(tensor))
 
 
 @contextmanager
 def summaries(log_dir, step):
-    """`tf.summary`, which writes the numbers, texts and pictures of a step to `log_dir`."""
+    """Yields `tf.summary`, which writes the numbers, texts and pictures of a step to `log_dir`."""
     import tensorflow as tf
 
     writer = tf.summary.create_file_writer(str(log_dir))
@@ -105,12 +104,12 @@ def summaries(log_dir, step):
 class DelayRDrop(keras.callbacks.Callback):
     """Leaves R-Drop out of the first epochs.
 
-    There R-Drop helps little, and its steps take twice as long. Compile the model with the `r_drop`
-    of the later epochs. The step is traced again when R-Drop begins.
+    There it helps little, and its steps take twice as long. Compile the model with the `r_drop` of
+    the later epochs. The step is traced again when R-Drop begins.
 
     Args:
-        epochs: the number of epochs without it. A `fit` with an `initial_epoch` counts the earlier
-            ones, too.
+        epochs: the number of epochs without R-Drop. In a `fit` with an `initial_epoch`, the epochs
+            before it count, too.
 
     Raises:
         ValueError: if `epochs` is not a positive integer, or, when `fit` begins, if the model was
@@ -148,13 +147,12 @@ class DelayRDrop(keras.callbacks.Callback):
             self.model.make_train_function(force=True)
 
 
-@dataclass(eq=False, repr=False)
 class TranslationMonitor(keras.callbacks.Callback):
     """Scores real translations after every epoch, and shows some in TensorBoard.
 
-    Accuracy and loss look at one token after a correct prefix; only a decoded translation shows
-    what a user will get. It adds each score to the epoch's logs, "bleu" as `val_bleu`, for the
-    callbacks after it.
+    Accuracy and loss look at one token after a correct prefix. Only a decoded translation shows
+    what a user will get. Each score is added to the epoch's logs, "bleu" as `val_bleu`, for the
+    callbacks after this one.
 
     Args:
         translate: function from a list of strings to a list of strings, such as a `Translator`.
@@ -162,7 +160,7 @@ class TranslationMonitor(keras.callbacks.Callback):
         sources: validation sentences.
         references: their translations.
         log_dir: where TensorBoard reads; None shows nothing.
-        num_samples: how many translations are shown as text.
+        num_samples: how many translations to show as text.
 
     Example:
         >>> def score(translations, references):
@@ -170,17 +168,20 @@ class TranslationMonitor(keras.callbacks.Callback):
         >>> monitor = TranslationMonitor(lambda texts: texts, score, ["a dog"], ["ein Hund"])
     """
 
-    translate: Callable[[list[str]], Sequence[str]]
-    score: Callable[[Sequence[str], list[str]], Mapping[str, float]]
-    sources: Sequence[str]
-    references: Sequence[str]
-    _: KW_ONLY
-    log_dir: str | PathLike | None = None
-    num_samples: int = 5
-
-    def __post_init__(self):
+    def __init__(
+        self,
+        translate: Callable[[list[str]], Sequence[str]],
+        score: Callable[[Sequence[str], list[str]], Mapping[str, float]],
+        sources: Sequence[str],
+        references: Sequence[str],
+        *,
+        log_dir: str | PathLike | None = None,
+        num_samples: int = 5,
+    ):
         super().__init__()
-        self.sources, self.references = list(self.sources), list(self.references)
+        self.translate, self.score = translate, score
+        self.sources, self.references = list(sources), list(references)
+        self.log_dir, self.num_samples = log_dir, num_samples
 
     def on_epoch_end(self, epoch, logs=None):
         translations = self.translate(self.sources)
@@ -193,7 +194,7 @@ class TranslationMonitor(keras.callbacks.Callback):
 
 
 def samples_table(rows) -> str:
-    """Rows of (source, translation, reference) as a Markdown table."""
+    """Writes rows of (source, translation, reference) as a Markdown table."""
     cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
     header = ["| source | translation | reference |", "| --- | --- | --- |"]
     return "\n".join(header + [f"| {' | '.join(row)} |" for row in cells])
@@ -204,8 +205,8 @@ class KeepBest(keras.callbacks.Callback):
 
     Args:
         save: function without arguments that writes the model.
-        monitor: the entry of the epoch's logs; where it is missing, every epoch is saved.
-        mode: "max" or "min", which direction is better.
+        monitor: the entry of the epoch's logs to compare; if it is missing, every epoch is saved.
+        mode: "max" if larger is better, "min" if smaller is.
 
     Example:
         >>> keep = KeepBest(lambda: model.save("best.keras"), monitor="val_loss", mode="min")
@@ -223,10 +224,10 @@ class KeepBest(keras.callbacks.Callback):
             self.save()
 
     def replay(self, epoch, logs) -> bool:
-        """Remembers an epoch, also of a resumed run, and returns whether none before is better."""
+        """Remembers an epoch, also of a resumed run; returns whether no epoch before was better."""
         value = logs.get(self.monitor)
         if value is not None and math.isnan(value):
-            return self.best is None  # and the next number is better
+            return self.best is None  # the next number will be better
         is_best = value is None or self.best is None or self.sign * (value - self.best) >= 0
         self.best = value if is_best else self.best
         return is_best
@@ -236,7 +237,7 @@ class StopEarly(keras.callbacks.Callback):
     """Ends training after too many epochs without a new best.
 
     Args:
-        patience: how many epochs in a row may be without a new best.
+        patience: how many epochs in a row may pass without a new best.
         monitor: the entry of the epoch's logs to watch; larger is better.
 
     Example:
@@ -263,13 +264,13 @@ class StopEarly(keras.callbacks.Callback):
         """Remembers an epoch, also of a resumed run."""
         value = logs.get(self.monitor, float("-inf"))
         self.waited = 0 if value > self.best else self.waited + 1
-        self.best = max(self.best, value)  # in this order NaN is never the best
+        self.best = max(self.best, value)  # in this order, NaN is never the best
 
 
 class StopOnNaN(keras.callbacks.Callback):
-    """Ends training with an error at the first step whose loss is not finite.
+    """Ends training with an error at the first loss that is not finite.
 
-    Files stay as they are: an epoch that does not end is not saved.
+    Files stay as they are, because only an epoch that ends is saved.
 
     Example:
         >>> callbacks = [StopOnNaN(), TokenLogs()]
@@ -289,8 +290,8 @@ class StopOnNaN(keras.callbacks.Callback):
 class UseAverage(keras.callbacks.Callback):
     """Puts the optimizer's moving average of the weights into the model at the end of an epoch.
 
-    Give the optimizer `use_ema=True`. Place `restore`, another callback, after the callbacks that
-    should see the average. It puts the trained weights back for the next epoch.
+    Give the optimizer `use_ema=True`. The attribute `restore` is another callback: place it after
+    the callbacks that should see the average. It puts the trained weights back.
 
     Example:
         >>> optimizer = keras.optimizers.Adam(1e-3, use_ema=True)
@@ -313,12 +314,12 @@ class UseAverage(keras.callbacks.Callback):
 
 
 class TimeLimit(keras.callbacks.Callback):
-    """Ends training before the epoch that would exceed a number of minutes.
+    """Ends training before an epoch that would exceed a number of minutes.
 
-    It assumes that an epoch takes as long as the one before it. The first is always trained.
+    It assumes that an epoch takes as long as the one before it. The first epoch is always trained.
 
     Args:
-        minutes: the wall-clock time since training began.
+        minutes: the limit, in wall-clock time since training began.
 
     Example:
         >>> limit = TimeLimit(minutes=30)

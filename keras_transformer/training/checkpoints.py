@@ -1,4 +1,4 @@
-"""States from which a stopped run resumes, and weights to average."""
+"""The states from which a stopped run resumes, and the weights to average."""
 
 import json
 import os
@@ -18,7 +18,7 @@ STATE, WEIGHTS = "state-{:05d}.npz", "epoch-{:05d}.weights.h5"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is missing, damaged or of another model.
+    """Raised if a checkpoint is missing, damaged or of another model.
 
     Example:
         >>> try:
@@ -33,13 +33,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     """Keeps after each epoch what a run needs to resume as if it had never stopped.
 
     Weights alone are not enough: the state also holds the optimizer's moments and step, the seeds
-    of dropout and the logs of the epochs so far. It is one file that appears whole or not at all,
+    of dropout and the logs of all epochs so far. It is one file that appears whole or not at all,
     and the file before it stays, so there is always one to resume from. Place the callback after
     all callbacks that add to the logs or read them.
 
     Args:
-        directory: where the files are written; created if it is missing.
-        keep: the number of states that stay.
+        directory: where to write the files; created if it is missing.
+        keep: the number of states to keep.
 
     Example:
         >>> checkpoint = TrainingCheckpoint("runs/example/checkpoints")
@@ -62,7 +62,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if self.paths() and not self.history:
             raise CheckpointError(
                 f"{self.directory} holds states of another run, such as {self.paths()[-1].name}; "
-                "restore() one to go on with it, or name an empty directory."
+                "call restore() to go on with that run, or name an empty directory."
             )
 
     def on_epoch_end(self, epoch, logs=None):
@@ -79,17 +79,17 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             old.unlink()
 
     def paths(self) -> list[Path]:
-        """The states, oldest first."""
+        """Lists the states, oldest first."""
         return sorted(self.directory.glob(STATE.replace("{:05d}", "*")))
 
     def restore(self, model) -> int:
-        """Gives a compiled model the newest state that can be read.
+        """Restores a compiled model from the newest state that can be read.
 
         Returns:
             The number of finished epochs, the `initial_epoch` for `fit`.
 
         Raises:
-            CheckpointError: if no file is readable, or it belongs to another model.
+            CheckpointError: if no state can be read, or it belongs to another model.
         """
         values, self.history, path = _newest(self.paths(), self.directory)
         _assign(model, values, path)
@@ -97,12 +97,12 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
 
 def read_history(directory) -> list[dict]:
-    """The logs of each finished epoch of a run; errors as in `TrainingCheckpoint.restore`."""
+    """Reads the logs of each finished epoch of a run; errors as in `TrainingCheckpoint.restore`."""
     return _newest(TrainingCheckpoint(directory).paths(), directory)[1]
 
 
 def _newest(paths, directory):
-    """The values and the history of the newest state that can be read, and its path."""
+    """Reads the newest state that can be read: its values, its history and its path."""
     reasons = []
     for path in reversed(paths):
         try:
@@ -122,8 +122,8 @@ def _newest(paths, directory):
 
 
 def _variables(model):
-    """Everything that training changes: weights, seeds of dropout, the optimizer's variables."""
-    # Some optimizers, such as that of float16, make new variables each time they are built.
+    """Lists all that training changes: weights, seeds of dropout, the optimizer's variables."""
+    # Some optimizers, such as float16's, make new variables each time they are built.
     if not model.optimizer.built:
         with scope_of(model):
             model.optimizer.build(model.trainable_variables)
@@ -131,7 +131,7 @@ def _variables(model):
 
 
 def _as_array(variable):
-    """What an `.npz` can hold; it would forget which type bfloat16 is."""
+    """Returns an array for an `.npz` file, which cannot hold bfloat16."""
     array = keras.ops.convert_to_numpy(variable)
     return array.astype("float32") if array.dtype.name == "bfloat16" else array
 
@@ -141,7 +141,7 @@ def _assign(model, values, path):
     shapes = [tuple(variable.shape) for variable in variables]
     if shapes != [value.shape for value in values]:
         raise CheckpointError(
-            f"{path} belongs to another model or optimizer; give the options of the run it is of."
+            f"{path} belongs to another model or optimizer; use that run's options."
         )
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
@@ -151,10 +151,10 @@ class EpochWeights(keras.callbacks.Callback):
     """Keeps the weights of the last and of the best epochs, for `average_weights`.
 
     Args:
-        directory: where the files are written; created if it is missing.
-        keep: how many of the last epochs, and how many of the best.
-        monitor: the entry of the epoch's logs by which epochs are compared; larger is better. If it
-            is missing, only the last are kept.
+        directory: where to write the files; created if it is missing.
+        keep: how many of the last epochs to keep, and how many of the best.
+        monitor: the entry of the logs that compares epochs; larger is better. If it is missing,
+            only the last epochs are kept.
 
     Example:
         >>> weights = EpochWeights("runs/example/checkpoints", keep=3)
@@ -174,8 +174,8 @@ class EpochWeights(keras.callbacks.Callback):
         found = sorted(self.directory.glob(WEIGHTS.replace("{:05d}", "*")))
         if found and not self.scores:
             raise CheckpointError(
-                f"{self.directory} holds weights of another run, such as {found[-1].name}; to go "
-                "on with it replay() its epochs, or name an empty directory."
+                f"{self.directory} holds weights of another run, such as {found[-1].name}; "
+                "call replay() with its epochs to go on with that run, or name an empty directory."
             )
 
     def on_epoch_end(self, epoch, logs=None):
@@ -193,11 +193,11 @@ class EpochWeights(keras.callbacks.Callback):
         self.scores[epoch + 1] = logs.get(self.monitor, float("-inf"))
 
     def last(self, number: int) -> list[Path]:
-        """The weights of the last epochs."""
+        """Lists the weights of the last epochs."""
         return self._paths(sorted(self.scores)[-number:])
 
     def best(self, number: int) -> list[Path]:
-        """The weights of the best epochs, best first; of equals the later one."""
+        """Lists the weights of the best epochs, best first, and of equal ones the later first."""
         order = sorted(self.scores, key=lambda epoch: (self.scores[epoch], epoch), reverse=True)
         return self._paths(order[:number])
 
@@ -210,10 +210,10 @@ def average_weights(model: keras.Model, paths: Iterable[str | PathLike]) -> None
 
     Args:
         model: a Keras model.
-        paths: of files that `save_weights` wrote.
+        paths: the files that `save_weights` wrote.
 
     Raises:
-        CheckpointError: if there are none, or one is missing or not of this model.
+        CheckpointError: if there are no files, or one is missing or belongs to another model.
 
     Example:
         >>> import tempfile
@@ -242,7 +242,7 @@ def average_weights(model: keras.Model, paths: Iterable[str | PathLike]) -> None
 
 @contextmanager
 def replacing(path):
-    """A new path to write to; at the end of the context, its file takes the place of `path`."""
+    """Yields a new path to write to; at the end of the context, that file replaces `path`."""
     path = Path(path)
     temporary = path.with_name(f".new-{path.name}")
     try:

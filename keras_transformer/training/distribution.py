@@ -1,4 +1,4 @@
-"""Strategies by name, and the two sums that the loss needs under them."""
+"""Training on several devices: strategies by name, and sums over replicas."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -11,7 +11,7 @@ STRATEGIES = ("none", "mirrored")
 
 
 def strategy_scope(name: str = "none") -> AbstractContextManager:
-    """A context in which to create a model, its optimizer and to compile it.
+    """Returns a context in which to create a model and its optimizer, and to compile it.
 
     Args:
         name: "none", or "mirrored" for `tf.distribute.MirroredStrategy` over all GPUs of the
@@ -42,12 +42,12 @@ def strategy_scope(name: str = "none") -> AbstractContextManager:
 
 
 def scope_of(model):
-    """A context in which to make variables for a model that is there, as its optimizer's are."""
+    """Returns the scope in which an existing model's variables were made."""
     return model.distribute_strategy.scope() if on_tensorflow() else nullcontext()
 
 
 def replicas() -> int:
-    """The number of replicas this code runs in; 1 outside a strategy."""
+    """Returns the number of replicas that run this code; 1 outside a strategy."""
     if not on_tensorflow():
         return 1
     import tensorflow as tf
@@ -57,7 +57,7 @@ def replicas() -> int:
 
 
 def sum_over_replicas(value):
-    """The sum of a scalar tensor over the replicas; `value` itself outside a strategy."""
+    """Sums a tensor over the replicas; returns `value` itself outside a strategy."""
     if replicas() == 1:
         return value
     import tensorflow as tf

@@ -12,7 +12,7 @@ from keras_transformer.training.distribution import replicas, sum_over_replicas
 
 
 def smoothed_crossentropy(labels: Tensor, logits: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Cross entropy of each label against a softmax, the labels smoothed over the vocabulary.
+    """Computes the cross entropy between each label, smoothed over the vocabulary, and a softmax.
 
     With `q = (1 - e) * onehot(label) + e / V` it is
     `-sum(q * log_softmax(z)) = logsumexp(z) - (1 - e) * z[label] - e * mean(z)`
@@ -59,7 +59,7 @@ def smoothed_crossentropy(labels: Tensor, logits: Tensor, label_smoothing: float
 
 
 def token_weights(labels, sample_weight=None):
-    """The weight of each token in a sum over real tokens.
+    """Computes the weight of each token in a sum over real tokens.
 
     Args:
         labels: integers (B, T), 0 at padding.
@@ -73,24 +73,24 @@ def token_weights(labels, sample_weight=None):
 
 
 def per_token(sample_weight):
-    """Weights (B, 1) of weights per sentence (B,); others as they are; float32."""
+    """Turns weights (B,) into (B, 1), and all to float32."""
     sample_weight = ops.cast(sample_weight, "float32")
     return sample_weight[:, None] if len(sample_weight.shape) == 1 else sample_weight
 
 
 def num_real_tokens(labels):
-    """The number of real tokens of all replicas in labels (B, T), at least 1; float32."""
+    """Counts the real tokens in labels (B, T) of all replicas: float32, at least 1."""
     return ops.maximum(sum_over_replicas(ops.sum(token_weights(labels))), 1.0)
 
 
 def ids_of_labels(labels):
-    """Labels as int32. On TensorFlow negative ones, such as -100, are an error, not ids."""
+    """Casts labels to int32. On TensorFlow, negative ones, such as -100, are an error."""
     message = f"labels must be ids of at least 0; {PAD_ID} marks what does not count."
     return non_negative(ops.cast(labels, "int32"), message)
 
 
 def check_labels(labels, length) -> None:
-    """Refuses labels that are not one id for each of the `length` positions, as far as known."""
+    """Refuses labels that are not (B, `length`), as far as the sizes are known."""
     shape = tuple(labels.shape)
     if len(shape) != 2 or None not in (shape[1], length) and shape[1] != length:
         raise ValueError(
@@ -104,13 +104,13 @@ class MaskedCrossentropy(keras.losses.Loss):
     """The mean cross entropy over the real tokens of the global batch.
 
     Padding counts neither in the sum nor in its divisor. Under a `tf.distribute` strategy the
-    divisor is the number of real tokens in all replicas, so the gradient is that of one device,
-    even if replicas have unequal numbers of tokens. A batch of padding alone has the loss 0.
+    divisor is the number of real tokens in all replicas. So the gradient is the same as on one
+    device, even if replicas have unequal numbers of tokens. A batch of only padding has the loss 0.
 
     Args:
         label_smoothing: the share of probability spread over the vocabulary, 0.1 in the paper.
         reduction: "sum_over_batch_size" for the mean over real tokens; None for one value per
-            token, scaled so that its plain mean is that mean.
+            token, scaled so that the plain mean of all values is the mean over real tokens.
         name: the loss's name.
 
     Call arguments:
@@ -122,7 +122,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         Scalar, float32, in nats per token.
 
     Raises:
-        ValueError: if `label_smoothing` is outside [0, 1), or for another reduction.
+        ValueError: if `label_smoothing` is outside [0, 1), or for another `reduction`.
 
     Example:
         >>> loss = MaskedCrossentropy()
@@ -150,7 +150,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         check_labels(labels, y_pred.shape[1])
         mask = token_weights(labels)  # (B, T)
         losses = smoothed_crossentropy(labels, y_pred, self.label_smoothing) * mask
-        # Keras divides by B * T and the replicas: undo that, and divide by the real tokens of all.
+        # Keras divides by B * T and the number of replicas. Undo that; divide by all real tokens.
         positions = ops.cast(ops.size(mask), "float32") * replicas()
         return losses * (positions / num_real_tokens(labels))
 

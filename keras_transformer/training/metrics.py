@@ -8,16 +8,16 @@ from keras_transformer.training.losses import smoothed_crossentropy, token_weigh
 
 
 class TokenMean(keras.metrics.Mean):
-    """The mean over all real tokens so far of a value per token, which a subclass gives."""
+    """The mean over all real tokens of a value per token, which a subclass computes."""
 
     def token_values(self, labels, logits):
-        """Tensor (B, T) from labels (B, T) and logits (B, T, V)."""
+        """Computes values (B, T) from labels (B, T) and logits (B, T, V)."""
         raise NotImplementedError
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = ops.cast(y_true, "int32")  # (B, T)
         pair = self.token_values(labels, y_pred), token_weights(labels, sample_weight)
-        # Keras's mean gives every row the same weight, so each token becomes a row.
+        # Keras's mean gives all rows the same weight, so each token becomes a row.
         super().update_state(*(ops.reshape(x, (-1,)) for x in pair))
 
 
@@ -75,7 +75,7 @@ class Perplexity(TokenMean):
 
 
 class TokenPerplexity(keras.metrics.Mean):
-    """`Perplexity` from sums over tokens that are already known.
+    """`Perplexity` from sums over tokens that the step has already computed.
 
     Call arguments:
         nll: scalar, the weighted sum of the cross entropy of real tokens, in nats.
@@ -90,9 +90,9 @@ class TokenPerplexity(keras.metrics.Mean):
 
 
 class LatestValue(keras.metrics.Metric):
-    """The last value it was given: a number of one step in the logs of an epoch.
+    """The last value: in the logs of an epoch, a number of its last step.
 
-    Under a strategy every replica gives the same value.
+    Under a strategy, every replica must give the same value.
     """
 
     def __init__(self, name, **kwargs):
@@ -100,16 +100,16 @@ class LatestValue(keras.metrics.Metric):
         self.value = self.add_variable((), "zeros", name="value")
 
     def update_state(self, value):
-        self.value.assign(value / replicas())  # the variable holds the sum over replicas
+        self.value.assign(value / replicas())  # Keras sums over replicas when it is read
 
     def result(self):
         return self.value + 0.0  # a copy: the variable may be reset before it is read
 
 
 class StepMetrics:
-    """What `TokenModel` knows of a step or an epoch without logits; `TokenLogs` shows it.
+    """Metrics of a `TokenModel` that need no logits; `TokenLogs` shows them.
 
-    These are not among the model's metrics: `fit` and `train_on_batch` report what was compiled.
+    `model.metrics` leaves them out, so `fit` and `train_on_batch` report only what was compiled.
     """
 
     def __init__(self):

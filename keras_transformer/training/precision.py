@@ -1,4 +1,4 @@
-"""The precision to train in, chosen by timing products of matrices."""
+"""The precision to train in, chosen by timing matrix products."""
 
 import functools
 from timeit import timeit
@@ -10,19 +10,19 @@ from keras_transformer.checks import check_choice
 
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 
-# bfloat16 costs digits, so it has to be this much faster to be chosen.
+# bfloat16 loses digits, so it is chosen only if it is this many times as fast.
 LEAST_SPEEDUP = 1.1
-# Products get more rows until one takes as many seconds: shorter ones measure the launch.
+# Rows double until the products take this many seconds; shorter ones measure the launch.
 SHORTEST_PRODUCT, FEWEST_ROWS, MOST_ROWS = 1e-3, 256, 65_536
 REPEATS = 5
 
 
 def policy(precision: str = "auto", d_model: int = 512, d_ff: int = 2048) -> str:
-    """The Keras dtype policy of a precision.
+    """Returns the Keras dtype policy for a precision.
 
     Weights, their updates, the softmax of attention, normalization and the sum of the loss are
-    float32 in every precision. Products of matrices and the tensors between layers have the lower
-    one, and in bfloat16 the probabilities over the vocabulary as well.
+    float32 in every precision. Matrix products and the tensors between layers have the lower
+    precision, and with bfloat16 the probabilities over the vocabulary have it, too.
 
     Args:
         precision: "float32", "bfloat16", "float16", or "auto" for `fastest_precision`.
@@ -45,7 +45,7 @@ def policy(precision: str = "auto", d_model: int = 512, d_ff: int = 2048) -> str
 
 
 def fastest_precision(d_model: int, d_ff: int) -> str:
-    """The name of the faster precision: bfloat16 has to have 1.1 times the rate of float32."""
+    """Returns "bfloat16" if it has at least 1.1 times the rate of float32, else "float32"."""
     rates = product_rates(d_model, d_ff)
     is_faster = rates["bfloat16"] >= LEAST_SPEEDUP * rates["float32"]
     return "bfloat16" if is_faster else "float32"
@@ -53,18 +53,17 @@ def fastest_precision(d_model: int, d_ff: int) -> str:
 
 @functools.cache
 def product_rates(d_model: int, d_ff: int) -> dict[str, float]:
-    """The FLOP/s of a feed-forward network's products in float32 and bfloat16.
+    """Measures the FLOP/s of a feed-forward network's products in float32 and bfloat16.
 
-    They are timed once per process, in a fraction of a second, with the threads of the backend.
-    TensorFlow's first operation fixes these, and this may be the first one: call
-    `share_cores_between_shards` before it.
+    This takes a fraction of a second, once per process. It may run TensorFlow's first operation,
+    which fixes the number of threads: call `share_cores_between_shards` before it.
 
     Args:
         d_model: the model's width.
         d_ff: the width inside its feed-forward networks.
 
     Returns:
-        Operations per second by the name of the dtype.
+        Operations per second for each dtype.
     """
     rows = FEWEST_ROWS
     while rows < MOST_ROWS and timeit(_products(rows, d_model, d_ff), number=1) < SHORTEST_PRODUCT:
@@ -76,7 +75,7 @@ def product_rates(d_model: int, d_ff: int) -> dict[str, float]:
 
 
 def _products(rows, d_model, d_ff, dtype="float32"):
-    """A function that multiplies (rows, D) by (D, d_ff) and (d_ff, D); it has run once."""
+    """Returns a function that multiplies (rows, D) by (D, d_ff) and (d_ff, D), and runs it once."""
     shapes = (rows, d_model), (d_model, d_ff), (d_ff, d_model)
     x, inner, outer = (ops.cast(np.full(shape, 1e-2, "float32"), dtype) for shape in shapes)
 

@@ -12,20 +12,20 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     `scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)` ("Attention Is All You
     Need", equation 3, where `scale` is 1). Keras counts steps from 0, where the formula is not
-    defined: step 0 is given the rate of step 1.
+    defined, so step 0 gets the rate of step 1.
 
-    A short training gains from a cool-down: with `total_steps`, the rate is also multiplied by a
-    line that falls from 1 to 0 over the last `cooldown_steps`.
+    A short training gains from a cool-down: over the last `cooldown_steps` of `total_steps`, the
+    rate is also multiplied by a line that falls from 1 to 0.
 
     Args:
         d_model: the width of the model.
         warmup_steps: the step at which the rate peaks.
-        scale: multiplies the rate; small models on small data can take larger ones.
-        cooldown_steps: the length of the cool-down, 0 for none.
+        scale: multiplies the rate; small models on small data can take larger rates.
+        cooldown_steps: the length of the cool-down; 0 leaves it out.
         total_steps: the step at which training ends; needed for a cool-down.
 
     Call arguments:
-        step: number of finished updates, an integer or an integer tensor.
+        step: the number of finished updates, an integer or an integer tensor.
 
     Returns:
         The learning rate, a float32 scalar.

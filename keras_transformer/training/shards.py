@@ -1,4 +1,4 @@
-"""How many parts of a batch are computed at the same time."""
+"""How many shards of a batch are computed at the same time."""
 
 import os
 from contextlib import suppress
@@ -9,7 +9,7 @@ MOST_SHARDS = 8
 
 
 def default_shards() -> int:
-    """One shard of a batch for each core, up to 8; one on a GPU and off TensorFlow.
+    """Returns a shard for each core, up to 8; one shard on a GPU and on other backends.
 
     TensorFlow runs the operations of a step one after another and splits each between the cores.
     Most are too short for that, so cores wait for each other. Shards run side by side instead.
@@ -29,12 +29,12 @@ def default_shards() -> int:
 
 
 def share_cores_between_shards() -> bool:
-    """Gives an operation its shard's share of the cores, mostly one thread, instead of all.
+    """Limits each operation to its shard's threads, usually one.
 
     Call it before TensorFlow's first operation, as `keras-transformer train` does.
 
     Returns:
-        Whether it was in time; also True if there is only one shard.
+        Whether it was called in time; also True if there is only one shard.
 
     Example:
         >>> in_time = share_cores_between_shards()
@@ -44,14 +44,14 @@ def share_cores_between_shards() -> bool:
         return True
     import tensorflow as tf
 
-    with suppress(RuntimeError):  # TensorFlow already runs, with threads of its own
+    with suppress(RuntimeError):  # TensorFlow has already made its threads
         tf.config.threading.set_intra_op_parallelism_threads(num_cores() // shards)
         return True
     return False
 
 
 def num_cores() -> int:
-    """The cores that this process may use."""
+    """Counts the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

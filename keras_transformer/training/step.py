@@ -17,29 +17,29 @@ from keras_transformer.training.projected_crossentropy import projected_crossent
 
 
 class AddedLossError(ValueError):
-    """Layers add losses to a batch that is cut into parts."""
+    """Raised if layers add losses to a batch that is cut into parts."""
 
 
 class Batch(NamedTuple):
-    """What `fit` gives a step, checked, with the weight of each token."""
+    """The data that `fit` gives a step, checked, with the weight of each token."""
 
-    inputs: Any  # integers (B, T), or a tuple of such
+    inputs: Any  # integers (B, T), or a tuple of such tensors
     labels: Any  # int32 (B, T), 0 at padding
     sample_weight: Any
     token_weights: Any  # float32 (B, T), 0 at padding
-    num_tokens: Any  # float32 scalar, real tokens of all replicas
+    num_tokens: Any  # float32 scalar, the real tokens of all replicas
 
 
 class Loss(NamedTuple):
-    """The loss of a batch or a part: float32 scalars, all of them sums over its tokens."""
+    """The loss of a batch or of a part of it: float32 scalars."""
 
-    total: Any  # the crossentropy, with label smoothing and R-Drop
-    nll: Any  # the crossentropy alone
-    added: Any  # what layers add: not a sum over tokens, so only of a whole batch
+    total: Any  # sum over tokens of the cross entropy, with label smoothing and R-Drop
+    nll: Any  # sum over tokens of the cross entropy alone
+    added: Any  # what layers add; it is not a sum over tokens, so a batch in parts has none
 
 
 def unpack(*args) -> Batch:
-    """The `Batch` of a step's arguments."""
+    """Makes a `Batch` from the arguments of a step."""
     inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
     labels = ids_of_labels(labels)
     weights = token_weights(labels, sample_weight)
@@ -47,7 +47,7 @@ def unpack(*args) -> Batch:
 
 
 class HiddenStates(keras.layers.Layer):
-    """A model's `hidden_states` as the call of a layer, whose `losses` are those of this call."""
+    """A model's `hidden_states` as a layer, so that `losses` are those of a single call."""
 
     def __init__(self, model):
         super().__init__(autocast=False, dtype="float32", name="hidden_states")
@@ -58,14 +58,14 @@ class HiddenStates(keras.layers.Layer):
 
 
 def forward(model, inputs, training, parts):
-    """A model's hidden states, and the sum of the losses that its layers add on the way.
+    """Computes a model's hidden states, and the sum of the losses that its layers add.
 
     Raises:
-        AddedLossError: if they add any and the inputs are one of several parts.
+        AddedLossError: if layers add a loss and the batch is cut into several parts.
     """
     layer = HiddenStates(model)
     states, losses = layer(inputs, training=training), layer.losses
-    # At the end of `losses` is one entry for each regularizer of a weight.
+    # `losses` ends with one entry for each weight that has a regularizer.
     added = losses[: len(losses) - len(_regularized(model))]
     if added and parts > 1:
         raise AddedLossError(
@@ -75,25 +75,27 @@ def forward(model, inputs, training, parts):
     return states, sum((ops.sum(ops.cast(x, "float32")) for x in added), ops.zeros(()))
 
 
-def run_batch(model, batch, *, training, parts=1, at_once=1, r_drop=0.0, states_dtype=None):
-    """The loss of a batch, summed over its parts, and in training its gradients.
+def run_batch(model, batch, *, training, parts=1, at_once=1, r_drop=0.0, with_states=False):
+    """Computes the loss of a batch, summed over its parts, and in training its gradients.
 
     Args:
         model: a compiled `TokenModel`.
         batch: a `Batch`.
-        training: whether gradients are wanted, and dropout applied.
-        parts: how many parts the batch is cut into.
-        at_once: how many of them are computed at the same time.
+        training: whether to compute gradients and apply dropout.
+        parts: the number of parts that the batch is cut into; see `TokenModel.compile`.
+        at_once: the number of parts that are computed at the same time.
         r_drop: alpha of R-Drop.
-        states_dtype: the dtype in which the hidden states are wanted, or None.
+        with_states: whether to return the hidden states; with R-Drop, the first of the two.
 
     Returns:
-        Gradients, a list like `model.trainable_variables`, as `optimizer.scale_loss` scales them,
-        empty without training; the `Loss`; and the hidden states (B, T, D), or None.
+        The gradients, multiplied by the loss scale of the optimizer, in the order of
+        `model.trainable_variables`; an empty list without training. Then the `Loss`, and the hidden
+        states (B, T, D), or None.
     """
     variables = model.trainable_variables if training else []
+    states_dtype = model.compute_dtype if with_states else None
 
-    def part(labels, token_weights, *ids):
+    def run_part(labels, weights, *ids):
         if r_drop:
             ids = [ops.concatenate([x, x]) for x in ids]
 
@@ -103,22 +105,23 @@ def run_batch(model, batch, *, training, parts=1, at_once=1, r_drop=0.0, states_
             check_labels(labels, states.shape[1])
             smoothing = model.loss.label_smoothing
             sums = projected_crossentropy(
-                states, model.lm_head_kernel(), labels, token_weights, smoothing, r_drop
+                states, model.lm_head_kernel(), labels, weights, smoothing, r_drop
             )
             loss = Loss(*sums, added)
             mean = loss.total / batch.num_tokens + added / replicas()
             return model.optimizer.scale_loss(mean) if training else mean, loss, states
 
         (_, loss, states), gradients = backend.value_and_gradients(loss_and_states, variables)
-        states = None if states_dtype is None else ops.cast(states, states_dtype)
-        return [*gradients, *loss], states if states is None else states[: ops.shape(labels)[0]]
+        states = states[: ops.shape(labels)[0]]  # with R-Drop, the first of the two
+        return [*gradients, *loss], ops.cast(states, states_dtype) if with_states else None
 
-    zeros = [*(ops.zeros(v.shape, v.dtype) for v in variables), *[ops.zeros(())] * 3]
+    # One list of sums: the gradients, then the three numbers of a `Loss`.
+    zeros = [ops.zeros(v.shape, v.dtype) for v in variables] + [ops.zeros(())] * 3
     tensors = batch.labels, batch.token_weights, *keras.tree.flatten(batch.inputs)
-    sums, states = backend.sum_over_parts(
-        part, tensors, zeros, parts=parts, at_once=at_once, rows_dtype=states_dtype
+    (*gradients, total, nll, added), states = backend.sum_over_parts(
+        run_part, tensors, zeros, parts=parts, at_once=at_once, rows_dtype=states_dtype
     )
-    return sums[: len(variables)], Loss(*sums[len(variables) :]), states
+    return gradients, Loss(total, nll, added), states
 
 
 def refuse_class_weight(class_weight) -> None:
@@ -131,13 +134,13 @@ def refuse_class_weight(class_weight) -> None:
 
 
 def regularization(model):
-    """The sum of what the regularizers of the trainable weights cost, float32."""
+    """Adds up what the regularizers of the trainable weights cost: a float32 scalar."""
     costs = (ops.cast(v.regularizer(v), "float32") for v in _regularized(model))
     return sum(costs, ops.zeros(()))
 
 
 def add_regularization(model, gradients):
-    """Gradients with those of `regularization` added, which no part of a batch has."""
+    """Adds the gradients of `regularization`, which the parts leave out, to `gradients`."""
     variables = _regularized(model)
     if not variables:
         return gradients
@@ -156,10 +159,10 @@ def _regularized(model):
 
 
 def reduce_gradients(gradients, optimizer):
-    """Gradients as `optimizer.apply_gradients` takes them, and their norm before clipping.
+    """Returns gradients for `optimizer.apply_gradients`, and their norm before clipping.
 
     Keras would clip the gradient of each replica and then sum over replicas. Here the sum is
-    clipped, and divided by the number of replicas, which the optimizer sums over once more.
+    clipped. The optimizer sums over replicas again, so it is divided by their number.
     """
     gradients = [sum_over_replicas(gradient) for gradient in gradients]
     norm = global_norm(gradients) / optimizer.scale_loss(1.0)
@@ -169,12 +172,12 @@ def reduce_gradients(gradients, optimizer):
 
 
 def clipped(gradients, norm, optimizer):
-    """Gradients clipped as the optimizer would.
+    """Clips gradients as the optimizer would.
 
     Args:
-        gradients: a list of tensors, of the loss as `optimizer.scale_loss` scales it.
-        norm: their global norm, of the unscaled loss.
-        optimizer: a Keras optimizer with `clipnorm`, `global_clipnorm`, `clipvalue`, or none.
+        gradients: a list of tensors, multiplied by the loss scale of the optimizer.
+        norm: their global norm, without the loss scale.
+        optimizer: a Keras optimizer, with or without `clipvalue`, `clipnorm` or `global_clipnorm`.
     """
     scale = optimizer.scale_loss(1.0)
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
@@ -191,10 +194,10 @@ def clipped(gradients, norm, optimizer):
 
 
 def global_norm(tensors):
-    """The Euclidean norm of all numbers of a list of tensors, float32."""
+    """Computes the Euclidean norm of all numbers in a list of tensors, float32."""
     return ops.sqrt(sum(ops.sum(ops.square(ops.cast(x, "float32"))) for x in tensors))
 
 
 def shrink_factor(norm, limit):
-    """The factor that brings a norm down to a limit; 1 if it is below."""
+    """Returns the factor that brings a norm down to a limit; 1 if it is below."""
     return ops.minimum(1.0, ops.divide_no_nan(limit, norm))

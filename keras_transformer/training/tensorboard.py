@@ -18,18 +18,17 @@ class TensorBoardMonitor(keras.callbacks.Callback):
     """Writes curves that continue when a run is resumed.
 
     Every step it writes `step_loss`, `step_learning_rate`, and for a `TokenModel`
-    `step_gradient_norm` and `step_tokens_per_second`. Every epoch it writes all logs under the
-    names of Keras's own callback, those of the validation beside those of training; but Keras's
-    callback counts the steps of each `fit` from 0 again. Place this one after the callbacks that
-    add to the logs.
+    `step_gradient_norm` and `step_tokens_per_second`. Every epoch it writes all logs under the same
+    names as Keras's own callback, training and validation in one chart. Keras's callback, however,
+    counts steps from 0 in each `fit`. Place this one after the callbacks that add to the logs.
 
     Args:
         log_dir: where TensorBoard reads.
-        settings: the run's settings by name, shown in the tab HParams; numbers, strings, booleans.
+        settings: the run's settings by name, numbers, strings or booleans, for the tab HParams.
         profile_steps: the first and the last step of this `fit` to profile, or None.
 
     Raises:
-        ValueError: if the steps to profile are not two, in order, from 1.
+        ValueError: if `profile_steps` is not a pair of rising step numbers, counted from 1.
 
     Example:
         >>> monitor = TensorBoardMonitor("runs/example/logs", settings={"dropout": 0.1})
@@ -117,11 +116,11 @@ class AttentionMonitor(keras.callbacks.Callback):
     """Shows after every epoch what each target token reads of the source, for a few pairs.
 
     Args:
-        attention: function of a pair of id arrays (1, S) and (1, T) to attention scores (1, T, S),
-            such as `Transformer.cross_attention_scores`.
+        attention: function from a pair of id arrays (1, S) and (1, T) to scores (1, T, S), such as
+            `Transformer.cross_attention_scores`.
         pairs: a list of such pairs.
         log_dir: where TensorBoard reads.
-        cell: the side of the square of each score, in pixels.
+        cell: the width of a score's square, in pixels.
 
     Example:
         >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 16}
@@ -147,7 +146,7 @@ class AttentionMonitor(keras.callbacks.Callback):
 
 
 def scores_image(scores, cell: int) -> np.ndarray:
-    """Attention scores (T, S) in [0, 1] as a picture (1, T * cell, S * cell, 1), white where 1."""
+    """Draws attention scores (T, S), 1 as white, as a picture (1, T * cell, S * cell, 1)."""
     picture = np.kron(np.asarray(scores, "float32"), np.ones((cell, cell), "float32"))
     return picture[None, :, :, None]
 
@@ -178,14 +177,14 @@ def write_projector(log_dir: str | PathLike, embeddings: ArrayLike, pieces: Sequ
 
 
 def read_curve(log_dir: str | PathLike, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """What a `TensorBoardMonitor` wrote under a name, such as `step_learning_rate`.
+    """Reads a curve that a `TensorBoardMonitor` wrote.
 
     Args:
-        log_dir: its folder `train` or `validation`.
-        name: the curve's name.
+        log_dir: the folder `train` or `validation` in the monitor's `log_dir`.
+        name: the name of the curve, such as `step_learning_rate`.
 
     Returns:
-        Arrays of steps and of values, in rising order of the steps; None if there is no such curve.
+        Arrays of steps, which rise, and of values; None if there is no such curve.
 
     Example:
         >>> read_curve("runs/no-such-run/logs/train", "step_loss") is None

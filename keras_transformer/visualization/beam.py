@@ -5,13 +5,10 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from keras_transformer._typing import Figure
+from keras_transformer.decoding.history import DEAD, ENDED, RETURNED, UNFINISHED, Hypothesis
 from keras_transformer.visualization import figures
-
-if TYPE_CHECKING:
-    from keras_transformer import Hypothesis
 
 # Inches: a row, and the gap between two columns.
 ROW, GAP = 0.36, 0.35
@@ -62,7 +59,7 @@ def beam_tree(history: Sequence[Hypothesis], pieces: Sequence[str], *, num_dead:
     for i, row in rows.items():
         node = history[i]
         color = figures.INK if i in winning else figures.FAINT
-        weight = "bold" if node.fate == "returned" else "normal"
+        weight = "bold" if node.fate == RETURNED else "normal"
         style = {"color": color, "fontsize": 8, "fontweight": weight, "va": "center"}
         axes.text(lefts[node.length], row, labels[i], parse_math=False, **style)
         if node.parent >= 0:
@@ -90,7 +87,7 @@ def tree_rows(history, num_dead: int) -> dict:
     children = _drawn_children(history, num_dead)
 
     def block(i):
-        """The rows of `i` and all below it, and the cells they take: columns, and gaps between."""
+        """Returns the rows of `i` and all below it, and the cells of columns and gaps they take."""
         line = [i]
         while children[line[-1]]:
             line.append(children[line[-1]][0])
@@ -113,41 +110,41 @@ def tree_rows(history, num_dead: int) -> dict:
 
 
 def best_scores(history) -> list[float]:
-    """The score of the best result that each hypothesis leads to; minus infinity for none."""
-    best = [node.score if node.fate == "returned" else float("-inf") for node in history]
+    """Returns the score of the best result that each hypothesis leads to, or minus infinity."""
+    best = [node.score if node.fate == RETURNED else float("-inf") for node in history]
     for i in range(len(history) - 1, 0, -1):  # children come after their parents
         best[history[i].parent] = max(best[history[i].parent], best[i])
     return best
 
 
 def _drawn_children(history, num_dead: int) -> list[list[int]]:
-    """The continuations of each hypothesis: to the best result first, few of the dead."""
+    """Lists the continuations to draw of each hypothesis, the way to the best result first."""
     best = best_scores(history)
     children = [[] for _ in history]
     for i, node in enumerate(history[1:], start=1):
         children[node.parent].append(i)
     for siblings in children:
-        siblings.sort(key=lambda i: (-best[i], history[i].fate == "dead", -history[i].log_prob))
-        num_alive = sum(history[i].fate != "dead" for i in siblings)
+        siblings.sort(key=lambda i: (-best[i], history[i].fate == DEAD, -history[i].log_prob))
+        num_alive = sum(history[i].fate != DEAD for i in siblings)
         del siblings[num_alive + num_dead :]  # the dead come last
     return children
 
 
 def _labels(history, pieces) -> list[str]:
-    results = [i for i, node in enumerate(history) if node.fate == "returned"]
+    results = [i for i, node in enumerate(history) if node.fate == RETURNED]
     results.sort(key=lambda i: -history[i].score)
-    signs = {"dead": " ×", "unfinished": " …"}
+    signs = {DEAD: " ×", UNFINISHED: " …"}
     signs |= {i: f"  #{rank}" for rank, i in enumerate(results, start=1)}
     labels = list(pieces[:1])
     for i, (node, piece) in enumerate(zip(history[1:], pieces[1:], strict=True), start=1):
         sign = signs.get(i, signs.get(node.fate, ""))
-        score = f" → {node.score:.2f}" if node.fate in ("returned", "ended") else ""
+        score = f" → {node.score:.2f}" if node.fate in (RETURNED, ENDED) else ""
         labels.append(f"{piece}{sign}\n{node.log_prob:.2f}{score}")
     return labels
 
 
 def _column_lefts(history, labels) -> list[float]:
-    """Where each column begins, and where the last one ends, in inches."""
+    """Returns where each column begins, and where the last one ends, in inches."""
     columns = defaultdict(list)
     for i, label in labels.items():
         columns[history[i].length].append(figures.text_width(label))

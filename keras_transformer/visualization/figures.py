@@ -1,4 +1,4 @@
-"""Shared by all pictures: the matplotlib figure, heat maps, and the pieces on their axes."""
+"""What all pictures share: the matplotlib figure, heat maps, and the pieces on their axes."""
 
 import functools
 import io
@@ -51,10 +51,10 @@ def heat_map(axes, values, *, limits, colors=SCORE_COLORS):
     """Draws a matrix, its first row on top; returns the image, for a color bar.
 
     Args:
-        axes: of matplotlib.
+        axes: the matplotlib axes.
         values: array (T, S).
         limits: the values at both ends of the colors.
-        colors: name of a color map of matplotlib.
+        colors: the name of a matplotlib color map.
     """
     values, (low, high) = np.asarray(values, "float32"), limits
     cells = {"aspect": "auto", "interpolation": "none"}
@@ -62,7 +62,7 @@ def heat_map(axes, values, *, limits, colors=SCORE_COLORS):
 
 
 def draw_grid(axes, shape) -> None:
-    """Thin lines between the cells of a heat map of this shape."""
+    """Draws thin lines between the cells of a heat map of this shape."""
     rows, columns = shape
     axes.hlines([row + 0.5 for row in range(rows - 1)], -0.5, columns - 0.5, color=FAINT, lw=0.4)
     axes.vlines([col + 0.5 for col in range(columns - 1)], -0.5, rows - 0.5, color=FAINT, lw=0.4)
@@ -85,7 +85,7 @@ def label_axis(axis, labels) -> None:
 
 @functools.cache
 def font_families() -> list[str]:
-    """matplotlib's own font, and the installed ones that have other scripts."""
+    """Lists matplotlib's own font, and the installed ones that have other scripts."""
     from matplotlib.font_manager import get_font_names
 
     installed = set(get_font_names())
@@ -93,12 +93,12 @@ def font_families() -> list[str]:
 
 
 def visible(labels) -> list[str]:
-    """The labels with a visible sign for each control character, such as a line break."""
+    """Returns the labels with a visible sign for each control character, such as a line break."""
     return [str(label).translate(CONTROL_SIGNS) for label in labels]
 
 
 def text_width(text: str) -> float:
-    """About how wide a text is, in inches: characters of the Far East count twice."""
+    """Estimates the width of a text, in inches: characters of the Far East count twice."""
     return CHARACTER * max(
         sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
         for line in text.split("\n")
@@ -106,7 +106,7 @@ def text_width(text: str) -> float:
 
 
 def label_margin(labels) -> float:
-    """How many inches more labels need beside a map than a short word."""
+    """Returns how many more inches the labels need beside a map than a short word."""
     return max(0.0, max(text_width(label) for label in visible(labels)) - 0.75)
 
 
@@ -121,6 +121,7 @@ def draw_title(figure, title: str) -> None:
 
 
 def check_pieces(name: str, pieces, count: int, of: str) -> None:
+    """Raises a ValueError if there is not one piece for each of `count` ids or hypotheses."""
     if len(pieces) != count:
         raise ValueError(
             f"{name} must be one string for each of the {count} {of}, but there are {len(pieces)}; "
@@ -129,7 +130,7 @@ def check_pieces(name: str, pieces, count: int, of: str) -> None:
 
 
 def as_svg(figure) -> str:
-    """The figure as SVG whose text stays text, so that a browser has a font for any script."""
+    """Returns the figure as SVG. Its text stays text, so a browser finds a font for any script."""
     from matplotlib import rc_context
 
     # The same figure always gives the same file.
@@ -138,7 +139,7 @@ def as_svg(figure) -> str:
 
 
 def as_png(figure, dpi: int = 100) -> bytes:
-    """The figure as PNG; a warning names the characters that no installed font has."""
+    """Returns the figure as PNG; a warning names the characters that no installed font has."""
     image, missing = _saved(figure, format="png", dpi=dpi)
     if missing:
         warnings.warn(
@@ -150,7 +151,7 @@ def as_png(figure, dpi: int = 100) -> bytes:
 
 
 def _saved(figure, **options) -> tuple[bytes, str]:
-    """The file, and the characters for which matplotlib found no font."""
+    """Returns the file, and the characters for which matplotlib found no font."""
     buffer = io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import keras
-import numpy as np
 
-from keras_transformer._typing import Figure
+from keras_transformer._typing import Figure, StrPath
+from keras_transformer.training.callbacks import summaries
 from keras_transformer.visualization.figures import as_png
 
 
@@ -31,14 +30,14 @@ class FigureMonitor(keras.callbacks.Callback):
 
     def __init__(
         self,
-        log_dir: str | os.PathLike,
+        log_dir: StrPath,
         every_epoch: Callable[[], dict[str, Figure]],
         *,
         at_start: Callable[[], dict[str, Figure]] | None = None,
         dpi: int = 80,
     ):
         super().__init__()
-        self.log_dir = str(log_dir)
+        self.log_dir = log_dir
         self.every_epoch = every_epoch
         self.at_start = at_start
         self.dpi = dpi
@@ -53,9 +52,7 @@ class FigureMonitor(keras.callbacks.Callback):
     def _write(self, figures, step):
         import tensorflow as tf
 
-        writer = tf.summary.create_file_writer(self.log_dir)
-        with writer.as_default(step=step):
+        with summaries(self.log_dir, step) as summary:
             for name, figure in figures.items():
                 pixels = tf.io.decode_png(as_png(figure, self.dpi), channels=3)  # (y, x, 3)
-                tf.summary.image(name, np.asarray(pixels)[None])
-        writer.close()
+                summary.image(name, pixels[None])

@@ -45,7 +45,7 @@ def attention_page(
 
 
 def attention_part(maps, shown=None) -> str:
-    """The part of a `page` that `attention_page` shows below its heading."""
+    """Makes the part of a `page` that `attention_page` shows below its heading."""
     if not maps:
         raise ValueError("maps is empty; give at least one name with (scores, queries, keys).")
     name, word = shown or (next(iter(maps)), 0)
@@ -68,7 +68,7 @@ def attention_part(maps, shown=None) -> str:
 
 
 def page(title: str, parts) -> str:
-    """A whole page.
+    """Makes a whole page.
 
     Args:
         title: any text.
@@ -78,13 +78,13 @@ def page(title: str, parts) -> str:
 
 
 def heading(text: str, explanation: str = "") -> str:
-    """A section's heading and a paragraph below it, both any text."""
+    """Makes a section's heading and a paragraph below it, both from any text."""
     paragraph = f"\n<p>{html.escape(explanation)}</p>" if explanation else ""
     return f"<h2>{html.escape(text)}</h2>{paragraph}"
 
 
 def picture(figure, description: str) -> str:
-    """A matplotlib figure; a screen reader reads the description."""
+    """Makes a picture of a matplotlib figure; a screen reader reads the description."""
     data = base64.b64encode(as_svg(figure).encode()).decode()
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
     return (
@@ -94,7 +94,7 @@ def picture(figure, description: str) -> str:
 
 
 def table(header, rows) -> str:
-    """A table of any text and numbers; floats are rounded to two digits."""
+    """Makes a table of any text and numbers; floats are rounded to two digits."""
     cells = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in header)
     lines = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return (
@@ -104,7 +104,7 @@ def table(header, rows) -> str:
 
 
 def pieces_with_notes(pieces, notes) -> str:
-    """The pieces of a sentence in a row, with a short note below each."""
+    """Shows the pieces of a sentence in a row, with a short note below each."""
     items = "".join(
         f"<li><bdi>{html.escape(piece)}</bdi><small>{html.escape(note)}</small></li>"
         for piece, note in zip(visible(pieces), notes, strict=True)
@@ -113,7 +113,7 @@ def pieces_with_notes(pieces, notes) -> str:
 
 
 def script_json(value) -> str:
-    """JSON that is safe inside a script of a page, whatever text it holds: ASCII, no tags."""
+    """Returns JSON that is safe in a script of a page, whatever text it holds: ASCII, no tags."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

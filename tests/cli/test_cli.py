@@ -10,8 +10,10 @@ import time
 import pytest
 import tensorflow as tf
 
+from keras_transformer import Translator
 from keras_transformer.cli import _exit_when_terminated, _reopen_closed_streams, main
-from keras_transformer.commands.translate import decode, lines_as_they_come, one_line
+from keras_transformer.commands.options import SEARCH
+from keras_transformer.commands.translate import arriving_lines, decode, one_line
 from keras_transformer.inference.run_directory import save_run
 
 
@@ -60,7 +62,7 @@ def test_help_is_immediate_and_names_every_command():
             ["translate", "x", "--beam-size", "many"],
             "--beam-size: must be an integer of at least 1, but is many",
         ),
-        (["translate", "x", "--length-penalty", "-1"], "--length-penalty: must be a number in"),
+        (["translate", "x", "--length-penalty", "-1"], "--length-penalty: must be a number of at"),
         (["evaluate", "x", "--source", "y"], "required: --target"),
     ],
 )
@@ -97,6 +99,11 @@ def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run, monkeyp
         ),
         (["train", "--out", str(tmp_path), "--synthetic"], "holds other files"),
         (["translate", missing], "does not exist"),
+        (
+            ["translate", run, "--length-penalty", "11"],
+            r"length_penalty must be .*\[0, 10\]",
+        ),
+        (["translate", run, "--coverage-penalty", "100"], r"coverage_penalty must be .*\[0, 100\)"),
         (["translate", str(tmp_path)], "is neither a run nor an export"),
         (["evaluate", run, "--source", files[0], "--target", str(short)], "6 lines.*1;"),
         (["export", str(tmp_path), str(tmp_path / "e")], "is no run"),
@@ -154,15 +161,15 @@ class Pipe:
         return self.parts.pop(0) if self.parts else b""
 
 
-def test_lines_are_translated_as_they_come():
+def test_lines_are_translated_as_they_arrive():
     stream = Pipe(b"a\nb\r\nc", b"d\n", b"e", b"f")
-    lines = lines_as_they_come(stream)
+    lines = arriving_lines(stream)
     assert next(lines) == [b"a", b"b\r"] and len(stream.parts) == 3
     assert next(lines) == [b"cd"] and len(stream.parts) == 2
     assert list(lines) == [[b"ef"]]
     marked = Pipe(b"\xef\xbb", b"\xbfa\n\xef\xbb\xbfb")  # a mark inside the text is text
-    assert list(lines_as_they_come(marked)) == [[b"a"], [b"\xef\xbb\xbfb"]]
-    assert list(lines_as_they_come(Pipe(b"\xef\xbb\xbf"))) == []
+    assert list(arriving_lines(marked)) == [[b"a"], [b"\xef\xbb\xbfb"]]
+    assert list(arriving_lines(Pipe(b"\xef\xbb\xbf"))) == []
     assert [decode(line) for line in (b"b\r", b"\xff", b"")] == ["b", "\ufffd", ""]
 
 
@@ -245,7 +252,9 @@ def test_ctranslate2_is_a_format_of_export(run, tmp_path, capsys):
     assert main([*arguments, "--quantization", "int8"]) == 0
     assert (directory / "model.bin").is_file()
     assert main([*arguments, "--precision", "bfloat16", "--overwrite"]) == 1
-    assert "precision" in capsys.readouterr().err
+    assert "ctranslate2 does not take --precision; leave it out" in capsys.readouterr().err
+    assert main(["export", run, str(directory), "--quantization", "int8"]) == 1
+    assert "savedmodel does not take --quantization; leave it out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--beam-size", "--coverage-penalty"])
@@ -254,9 +263,22 @@ def test_an_option_of_a_beam_is_refused_for_greedy_search(option, run, capsys):
     assert f"{option} needs a beam search; leave it out" in capsys.readouterr().err
 
 
+def test_the_defaults_in_the_help_are_those_of_the_search(trained, tokenizer):
+    helps = {option.name.removeprefix("--"): option.help for option in SEARCH}
+    graph = Translator(trained, tokenizer).graph
+    for name, default in (
+        ("beam-size", graph.strategy.size),
+        ("length-penalty", graph.strategy.length_penalty),
+        ("coverage-penalty", int(graph.strategy.coverage_penalty)),
+        ("max-source-length", graph.max_source_length),
+        ("max-length", graph.max_length),
+    ):
+        assert helps[name].endswith(f"({default})"), name
+
+
 def test_a_search_is_refused_for_an_export(export, capsys):
     assert main(["translate", export, "--search", "beam", "--beam-size", "3"]) == 1
-    assert "whose search is fixed; leave out --search, --beam-size" in capsys.readouterr().err
+    assert "a fixed search; leave out --search, --beam-size" in capsys.readouterr().err
 
 
 @pytest.mark.slow

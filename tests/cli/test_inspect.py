@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from keras_transformer import Transformer
 from keras_transformer.cli import main
 from keras_transformer.commands.options import build_parser
 from keras_transformer.commands.pictures import find_word, whole_words
@@ -66,6 +67,16 @@ def test_the_page_has_every_section_in_order_and_no_address(page):
     assert re.findall(r"<h2>([^<]+)</h2>", page) == SECTIONS
     assert list(pictures(page)) == SECTIONS[3:]
     assert set(re.findall(r"https?://[^\"'<> ]+", page)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_a_model_without_sinusoids_has_no_pictures_of_them(tokenizer, tmp_path):
+    size = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8, "positions": "rotary"}
+    model = Transformer(**size, source_vocab_size=tokenizer.vocab_size)
+    save_run(model, tokenizer, tmp_path / "run")
+    options = ["--out", str(tmp_path / "page.html"), "--max-length", "4"]
+    assert main(["inspect", str(tmp_path / "run"), "a dog", *options]) == 0
+    headings = re.findall(r"<h2>([^<]+)</h2>", (tmp_path / "page.html").read_text("utf-8"))
+    assert headings == [*SECTIONS[:9], "Schedule"]
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ class Diarist:
 
     Logits are a hash of the sentence and of all the diary: a row at a wrong place, a lost token,
     or anything in the places that are still empty gives others. Sentence i ends after about
-    `lengths[i]` tokens. Use eagerly to see `capacities`, `rows` and `live` rows of each step.
+    `lengths[i]` tokens. Use eagerly to see `capacities` and `rows` of each step.
     """
 
     def __init__(self, lengths, beam_size=1, seed=0):
@@ -30,14 +30,14 @@ class Diarist:
         self.table = rng.normal(0, 1.5, (PRIME, V)).astype("float32")
         self.weights = rng.integers(1, PRIME, L).astype("int32")
         self.lengths, self.beam_size = np.array(lengths, "int32"), beam_size
-        self.capacities, self.rows, self.live, self.compactions, self.cache = [], [], [], [], None
+        self.capacities, self.rows, self.compactions, self.cache = [], [], [], None
 
     def start(self, rows, capacity):
         sentence = tf.repeat(tf.cast(rows, "int32"), self.beam_size)
         diary = tf.zeros(tf.stack([tf.shape(sentence)[0], capacity]), "int32")
         return tf.fill(tf.shape(rows), START), {"sentence": sentence, "diary": diary}
 
-    def step(self, token_ids, cache, position, live=None):
+    def step(self, token_ids, cache, position):
         sentence, diary = cache["sentence"], cache["diary"]
         capacity = tf.shape(diary)[1]
         diary = tf.where(tf.range(capacity) == position, token_ids[:, None], diary)
@@ -48,8 +48,7 @@ class Diarist:
         if tf.executing_eagerly():
             self.capacities.append(int(capacity))
             self.rows.append(len(sentence) // self.beam_size)
-            self.live.append(live)
-        return logits if live is None else tf.gather(logits, live), self.cache
+        return logits, self.cache
 
     def compact(self, cache, sentences, length):
         rows = sentences[:, None] * self.beam_size + tf.range(self.beam_size)
@@ -66,16 +65,12 @@ class Diarist:
         rounds,
         greedy=False,
         kind=Greedy,
-        has_read=False,
         max_length=L,
         **kwargs,
     ):
         rows = np.arange(len(self.lengths)) if rows is None else rows
-        start_ids, cache = self.start(rows, no_capacity(rows) + has_read if rounds else max_length)
+        start_ids, cache = self.start(rows, no_capacity(rows) if rounds else max_length)
         kwargs = {"end_id": END, "max_length": max_length, **kwargs}
-        if has_read:
-            logits, cache = self.step(tf.repeat(start_ids, self.beam_size), cache, 0)
-            kwargs["start_logits"] = logits[:: self.beam_size]
         kwargs["compact_cache"] = self.compact if rounds else None
         if greedy:
             return find(kind, self.step, start_ids, cache, **kwargs)
@@ -147,8 +142,7 @@ def test_the_cache_follows_its_rows_and_its_length_is_the_capacity(beam_size):
     assert seen == list(range(len(seen))) and len(seen) > 60
 
 
-@pytest.mark.parametrize("only_live", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_limits_penalties_prefixes_processors_and_adjustments_follow_their_sentence(only_live):
+def test_limits_penalties_prefixes_processors_and_adjustments_follow_their_sentence():
     rng, models, count = np.random.default_rng(0), Diarist(LENGTHS, beam_size=3), len(LENGTHS)
     offsets = -rng.random(count).astype("float32")
 
@@ -169,7 +163,7 @@ def test_limits_penalties_prefixes_processors_and_adjustments_follow_their_sente
         "min_length": 12,
     }
     expected = models.search(rounds=False, **kwargs)
-    graph = one_graph(models, rounds=True, only_live=only_live, **kwargs)
+    graph = one_graph(models, rounds=True, **kwargs)
     assert_same(graph(np.arange(count)), expected)
     for row, prefix in enumerate(prefixes):
         for ids, score, log_prob in hypotheses_of(expected, row):
@@ -181,32 +175,6 @@ def test_limits_penalties_prefixes_processors_and_adjustments_follow_their_sente
             assert score == pytest.approx(log_prob / penalty(len(ids), alphas[row]) + adjustment)
 
 
-@pytest.mark.parametrize("rounds", [True, False])
-@pytest.mark.parametrize("only_live", [True, False])
-@pytest.mark.parametrize(
-    "beam_size",
-    [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(V + 2, marks=pytest.mark.slow)],
-)
-def test_a_cache_that_has_read_the_start_saves_a_step_and_changes_nothing(
-    rounds, only_live, beam_size
-):
-    """With limits from 1 token on, prefixes of none and some, and a first token that is struck."""
-    rng, count = np.random.default_rng(0), len(LENGTHS)
-    models, plain = Diarist(LENGTHS, beam_size), Diarist(LENGTHS, beam_size)
-    kwargs = {
-        "max_lengths": rng.integers(1, 30, count),
-        "prefix_ids": rng.integers(3, V, (count, 3)) * (rng.random((count, 1)) < 0.5),
-        "min_length": 2,
-        "suppress_ids": (4,),
-    }
-    expected = plain.search(rounds=False, **kwargs)
-    found = models.search(rounds=rounds, has_read=True, only_live=only_live, **kwargs)
-    assert_same(found, expected)
-    assert len(models.capacities) == len(plain.capacities)  # the first step among them
-    graph = one_graph(models, rounds=rounds, has_read=True, only_live=only_live, **kwargs)
-    assert_same(graph(np.arange(count)), expected)
-
-
 def test_samples_are_the_same_in_rounds():
     models = Diarist([2, 30, 5, -9, 16, 12])
     kwargs = {"greedy": True, "kind": Sample, "top_k": 4, "seed": 1}
@@ -216,7 +184,7 @@ def test_samples_are_the_same_in_rounds():
 @pytest.mark.parametrize(("beam_size", "greedy"), SEARCHES, ids=NAMES)
 def test_one_graph_serves_every_batch_and_length(beam_size, greedy):
     models = Diarist(LENGTHS, beam_size)
-    graph = one_graph(models, rounds=True, **({"greedy": True} if greedy else {"only_live": True}))
+    graph = one_graph(models, rounds=True, greedy=greedy)
     plain = one_graph(models, rounds=False, greedy=greedy)
     order = np.random.default_rng(3).permutation(len(LENGTHS))
     together = plain(order)
@@ -237,30 +205,17 @@ def test_a_batch_of_none_gives_none(beam_size, greedy, in_graph):
     assert [tuple(field.shape) for field in result] == [(*count, L), count, count, count]
 
 
-def test_only_hypotheses_that_can_still_win_are_given_logits():
-    models = Diarist([2, 30, 5, -9, 16, 12], beam_size=4)
-    plain = Diarist([2, 30, 5, -9, 16, 12], beam_size=4)
-    expected = plain.search(rounds=True, num_hypotheses=1)
-    found = models.search(rounds=True, num_hypotheses=1, only_live=True)
-    assert_same(found, expected)
-    assert models.rows == plain.rows and models.live[0].numpy().tolist() == [0, 4, 8, 12, 16, 20]
-    counts = [len(live) for live in models.live]
-    assert 0 < min(counts) and sum(counts) < 0.9 * 4 * sum(models.rows)
-    for live, rows in zip(models.live, models.rows, strict=True):
-        assert np.all(np.diff(live) > 0) and live[-1] < 4 * rows
-
-
 def test_a_sentence_whose_logits_are_no_numbers_is_left_at_once():
     """And takes no other with it, though its rows leave the middle of the batch."""
     models = Diarist([8, 60, 12], beam_size=2)
 
-    def step(token_ids, cache, position, live):
+    def step(token_ids, cache, position):
         logits, cache = models.step(token_ids, cache, position)
         poisoned = (cache["sentence"] == 1)[:, None] & (position > 2)
-        return tf.gather(tf.where(poisoned, np.nan, logits), live), cache
+        return tf.where(poisoned, np.nan, logits), cache
 
     start_ids, cache = models.start(np.arange(3), 0)
-    model = SearchModel(step, compact_cache=models.compact, only_live=True)
+    model = SearchModel(step, compact_cache=models.compact)
     result = beam_search(model, start_ids, cache, Beam(size=2), end_id=END, max_length=L)
     assert int(result.lengths[1, 0]) == 0 and len(models.rows) < 40
     expected = models.search([0, 2], rounds=True, num_hypotheses=1)

@@ -11,6 +11,7 @@ from keras_transformer import Beam, Transformer, Translator
 from keras_transformer.data.special_tokens import PAD_ID, START_ID, UNK_ID
 from keras_transformer.decoding.strategies import length_penalty
 from keras_transformer.export.ctranslate2 import export_ctranslate2
+from keras_transformer.layers.norms import NORMS
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra [ctranslate2]")
 
@@ -172,16 +173,19 @@ def test_a_model_that_exists_is_replaced_only_when_asked(trained, tokenizer, tmp
     export_ctranslate2(trained, tokenizer, path, overwrite=True)
     assert not (path / "mine").exists()
     assert [entry.name for entry in path.parent.iterdir()] == ["en-de"]
-    with pytest.raises(ValueError, match="models is no CTranslate2 model to replace"):
+    with pytest.raises(ValueError, match="models is not a CTranslate2 model; name"):
         export_ctranslate2(trained, tokenizer, path.parent, overwrite=True)
     assert path.exists()
 
 
-def test_what_has_no_equivalent_is_named(untrained, tokenizer, tmp_path):
+def test_what_has_no_equivalent_is_named(untrained, tokenizer, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="activation 'elu' has no equivalent"):
         export_ctranslate2(untrained(activation="elu"), tokenizer, tmp_path / "model")
     with pytest.raises(ValueError, match="int3"):
         export_ctranslate2(untrained(), tokenizer, tmp_path / "model", quantization="int3")
+    monkeypatch.setitem(NORMS, "batch_norm", keras.layers.BatchNormalization)
+    with pytest.raises(ValueError, match="norm BatchNormalization has no equivalent"):
+        export_ctranslate2(untrained(norm="batch_norm"), tokenizer, tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
 

@@ -46,12 +46,13 @@ def test_a_packed_model_computes_what_it_did(layouts, randomize, kind, precision
     assert {id(x) for x in graph.graph.variables} <= {id(x) for x in variables}
 
 
-def test_a_model_that_is_fast_as_it_is_stays_so(layouts):
+def test_without_a_faster_layout_variables_are_copies(layouts):
     layouts(spare=False, transposed=False)
     model = MODELS["tied"]()
     variables = packed.pack(model)
-    assert [id(x) for x in variables] == [id(weight.value) for weight in model.weights]
-    assert "call" not in vars(model.decoder.layers[0].feed_forward.inner)
+    assert [x.shape for x in variables] == [weight.shape for weight in model.weights]
+    assert "logits" not in vars(model)
+    assert any(variable is model.target_embedding.embeddings.value for variable in variables)
 
 
 @pytest.mark.parametrize("columns", [256, 511, 640, 1000])
@@ -60,6 +61,13 @@ def test_rows_that_are_no_whole_kilobytes_need_no_spare_columns(columns, monkeyp
     packed.spare_columns_win.cache_clear()
     assert packed.spare_columns_win(8, columns, "float32") is (columns % 256 == 0 and columns > 500)
     packed.spare_columns_win.cache_clear()
+
+
+def test_logits_of_a_small_matrix_stay_as_they_are(monkeypatch):
+    monkeypatch.setattr(packed, "is_faster", lambda *_: True)
+    packed.transposed_wins.cache_clear()
+    assert [packed.transposed_wins(size, 8) for size in (2**15 - 1, 2**15)] == [False, True]
+    packed.transposed_wins.cache_clear()
 
 
 def test_the_faster_of_two_functions_is_found():

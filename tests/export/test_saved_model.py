@@ -80,7 +80,7 @@ def test_a_version_is_replaced_only_if_asked(translator, instant, tmp_path):
 def test_what_is_no_version_is_not_replaced(translator, instant, tmp_path):
     (tmp_path / "2026").mkdir()
     (tmp_path / "2026" / "diary").write_text("")
-    with pytest.raises(ValueError, match="2026 is no SavedModel to replace"):
+    with pytest.raises(ValueError, match="2026 is not a SavedModel; name"):
         translator.export(tmp_path / "2026", overwrite=True)
     assert names_in(tmp_path / "2026") == ["diary"]
 
@@ -90,7 +90,7 @@ def test_zeros_before_a_version_do_not_hide_what_is_there(translator, instant, t
     with pytest.raises(ValueError, match="7 exists; name its parent"):
         translator.export(tmp_path / "model" / "07")
     (tmp_path / "2").mkdir()
-    with pytest.raises(ValueError, match="2 is no SavedModel to replace"):
+    with pytest.raises(ValueError, match="2 is not a SavedModel; name"):
         translator.export(tmp_path / "02", overwrite=True)
 
 

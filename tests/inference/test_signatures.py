@@ -106,7 +106,8 @@ def test_inputs_are_vectors_and_outputs_begin_with_the_batch(exported):
         assert all(spec.shape[0] is None for spec in specs.values())
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
+# "beam" is "serving_default" here, and "greedy" is a part of it.
+@pytest.mark.parametrize("name", sorted(SIGNATURES.keys() - {"beam", "greedy"}))
 def test_rows_do_not_depend_on_each_other_and_keep_their_order(name, served, requests):
     inputs = requests[name]
     together = served(name, **inputs)

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.layers.attention import attention_scores, dot_product_attention
+from keras_transformer.layers import attention as attention_module
+from keras_transformer.layers.attention import attention, attention_scores, dot_product_attention
 
 
 def as_array(tensor):
@@ -40,12 +41,12 @@ def test_masked_keys_weigh_nothing_and_all_the_same_where_all_are_masked(random,
 
 
 @pytest.mark.parametrize("queries", [1, None])
-def test_a_mask_is_subtracted_since_a_sum_is_fused_into_a_slow_kernel(queries):
+def test_a_mask_chooses_since_a_sum_is_fused_into_a_slow_kernel(queries):
     query, key = tf.TensorSpec((2, 4, queries, 8)), tf.TensorSpec((2, 4, None, 8))
     mask = tf.TensorSpec((1, 1, None, None), tf.bool)
     graph = tf.function(attention_scores).get_concrete_function(query, key, mask).graph
     (product,) = (op for op in graph.get_operations() if "MatMul" in op.type)
-    assert [op.type for op in product.outputs[0].consumers()] == ["Sub"]
+    assert [op.type for op in product.outputs[0].consumers()] == ["SelectV2"]
 
 
 def test_one_query_may_have_another_dtype_than_its_keys_and_has_a_gradient(random):
@@ -66,3 +67,22 @@ def test_one_query_may_have_another_dtype_than_its_keys_and_has_a_gradient(rando
         return tape.gradient(loss, query)
 
     np.testing.assert_allclose(total(1), total(2), atol=1e-5)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("needs_scores", [False, True])
+@pytest.mark.parametrize("dropout", [None, lambda scores: 2 * scores])
+def test_a_fused_kernel_is_taken_unless_scores_are_wanted_or_dropped(
+    random, monkeypatch, fused, needs_scores, dropout
+):
+    monkeypatch.setattr(attention_module, "HAS_FUSED_ATTENTION", fused)
+    query, key, value = random(2, 2, 3, 4), random(2, 2, 5, 4), random(2, 2, 5, 4)
+    mask = np.tril(np.ones((1, 1, 3, 5), bool))
+    options = {"needs_scores": needs_scores, "dropout": dropout}
+    output, scores = attention(query, key, value, mask, **options)
+    expected, expected_scores = dot_product_attention(query, key, value, mask)
+    np.testing.assert_allclose(output, expected * (1 if dropout is None else 2), atol=1e-5)
+    if fused and not needs_scores and dropout is None:
+        assert scores is None
+    else:
+        np.testing.assert_array_equal(scores, expected_scores)

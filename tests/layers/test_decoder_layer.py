@@ -196,7 +196,7 @@ def test_padding_stays_hidden_under_an_attention_mask(decoder_layer, inputs):
 
 def test_an_encoder_output_is_there_if_and_only_if_it_is_attended_to(decoder_layer, inputs):
     x, encoder_output = inputs
-    with pytest.raises(ValueError, match="that is True and encoder_output is missing"):
+    with pytest.raises(ValueError, match="is True and encoder_output is missing"):
         decoder_layer()(x)
-    with pytest.raises(ValueError, match="that is False and encoder_output is given"):
+    with pytest.raises(ValueError, match="is False and encoder_output is given"):
         decoder_layer(cross_attention=False)(x, encoder_output)

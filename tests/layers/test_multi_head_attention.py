@@ -313,7 +313,7 @@ def test_a_mask_of_another_shape_is_refused(attention, random, shape):
     layer = attention()
     x = random(1, 4, layer.d_model) if shape == (4, 4) else random(2, 4, layer.d_model)
     with pytest.raises(
-        ValueError, match=r"attention_mask must be .B, S. or broadcast to .*needs an"
+        ValueError, match=r"attention_mask must be .B, S. or broadcast to .*pass mask.None."
     ):
         layer(x, attention_mask=np.ones(shape, "bool"))
     for fitting in ((1, 4), (x.shape[0], 1), (1, 4, 4), (x.shape[0], 1, 4)):

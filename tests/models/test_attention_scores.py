@@ -5,7 +5,8 @@ import pytest
 from keras import ops
 
 from keras_transformer import Transformer
-from keras_transformer.layers import fast_attention, multi_head_attention
+from keras_transformer.layers import attention as attention_module
+from keras_transformer.layers import multi_head_attention
 from keras_transformer.models.transformer import AttentionScores
 
 SIZES = {"num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 32, "source_vocab_size": 24}
@@ -48,7 +49,7 @@ def test_nothing_is_taken_from_padding_or_from_what_comes_later(make):
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_they_are_those_that_the_forward_pass_multiplies_values_with(make, norm_first, monkeypatch):
     model, used = make(norm_first=norm_first), []
-    attention = fast_attention.dot_product_attention
+    attention = attention_module.dot_product_attention
 
     def recording(query, key, value, *args, **kwargs):
         heads, _ = attention(query, key, value, *args, **kwargs)
@@ -56,7 +57,7 @@ def test_they_are_those_that_the_forward_pass_multiplies_values_with(make, norm_
         used.append((np.array(value), np.array(heads)))
         return heads, _
 
-    monkeypatch.setattr(fast_attention, "dot_product_attention", recording)
+    monkeypatch.setattr(attention_module, "dot_product_attention", recording)
     model((SOURCE, TARGET), training=False)
     passed = used.copy()
     scores = scores_of(model)

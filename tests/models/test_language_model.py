@@ -104,7 +104,15 @@ def last_logits(model, texts):
     return as_array(model(ids))[np.arange(len(texts)), [len(text) - 1 for text in texts]]
 
 
-@pytest.mark.parametrize("beam_size, in_place", [(1, False), (3, False), (3, True)])
+# A hypothesis alone and a beam; in place as in an export.
+WAYS = [
+    pytest.param(1, False, marks=pytest.mark.slow),
+    pytest.param(3, False, marks=pytest.mark.slow),
+    (3, True),
+]
+
+
+@pytest.mark.parametrize("beam_size, in_place", WAYS)
 def test_steps_after_a_prompt_equal_full_passes_of_each_hypothesis(
     language_model, variant, beam_size, in_place
 ):
@@ -147,15 +155,6 @@ def test_a_prompt_read_at_once_equals_one_read_token_by_token(language_model, va
     for position, tokens in enumerate(np.concatenate([[[END], [END]], prompt], axis=1).T):
         expected, cache = model.decode_step(tokens, cache, position)
     np.testing.assert_allclose(as_array(logits), as_array(expected), rtol=0, atol=1e-5)
-
-
-def test_logits_of_some_rows_are_those_of_all_at_these_rows(language_model):
-    model, rows = language_model(**MODERN), np.array([0, 3])
-    context_ids, start_ids = split_prompts(random_ids(2, 4))
-    cache = model.init_cache(context_ids, max_length=2, beam_size=2)
-    expected, _ = model.decode_step(np.repeat(start_ids, 2), cache, 0)
-    logits, _ = model.decode_step(np.repeat(start_ids, 2), cache, 0, rows)
-    np.testing.assert_allclose(as_array(logits), as_array(expected)[rows], rtol=0, atol=1e-6)
 
 
 def test_a_wide_beam_finds_the_most_probable_continuation(language_model):

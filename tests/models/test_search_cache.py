@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import LanguageModel, Transformer
+from keras_transformer import Transformer
 from keras_transformer.models.search_cache import (
-    expand_to_beams,
     kept_keys,
     reorder,
     with_new_key,
@@ -79,31 +78,6 @@ def test_steps_after_leaving_out_keys_and_sentences_give_the_same_logits(in_plac
 
 def flat(parents):
     return (parents + np.arange(len(parents))[:, None] * K).reshape(-1).astype("int32")
-
-
-@pytest.mark.parametrize("kind", ["translation", "language model"])
-def test_hypotheses_that_continue_one_are_those_that_began_apart(kind, model):
-    """One is read alone and then expanded; the others stand side by side from the start."""
-    rng, given = np.random.default_rng(3), np.random.default_rng(4).integers(4, 20, (B, 5))
-    options = {"track_coverage": True} if kind == "translation" else {}
-    if kind == "language model":
-        sizes = {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_ff": 16}
-        model = LanguageModel(**sizes, vocab_size=20, max_length=20)
-    start = rng.integers(4, 20, B)
-    apart = model.init_cache(given, max_length=4, beam_size=K, **options)
-    expected, apart = model.decode_step(np.repeat(start, K), apart, 0)
-    one = model.init_cache(given, max_length=1, beam_size=1, **options)
-    found, one = model.decode_step(start, one, 0)
-    np.testing.assert_allclose(found, np.array(expected)[::K], rtol=0, atol=1e-5)
-    wide = model.compact_cache(expand_to_beams(one, K), np.arange(B, dtype="int32"), 4)
-    for position in range(1, 4):
-        tokens, rows = rng.integers(4, 20, B * K), flat(rng.integers(0, K, (B, K)))
-        expected, apart = model.decode_step(tokens, apart, position)
-        found, wide = model.decode_step(tokens, wide, position)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-        for name in options and ["coverage"]:
-            np.testing.assert_allclose(wide[name], apart[name], rtol=0, atol=1e-5)
-        apart, wide = model.reorder_cache(apart, rows), model.reorder_cache(wide, rows)
 
 
 def test_a_beam_that_agrees_on_its_past_keeps_one_key_a_token(model):

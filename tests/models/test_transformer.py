@@ -273,7 +273,15 @@ def test_source_order_and_content_matter(transformer, ids):
 # Decoding with a cache.
 
 
-@pytest.mark.parametrize("beam_size, in_place", [(1, False), (3, False), (3, True)])
+# A hypothesis alone and a beam; in place as in an export.
+WAYS = [
+    pytest.param(1, False, marks=pytest.mark.slow),
+    pytest.param(3, False, marks=pytest.mark.slow),
+    (3, True),
+]
+
+
+@pytest.mark.parametrize("beam_size, in_place", WAYS)
 def test_cached_steps_equal_full_passes_of_each_hypothesis(
     transformer, ids, beam_size, variant, in_place
 ):
@@ -295,16 +303,6 @@ def test_cached_steps_equal_full_passes_of_each_hypothesis(
         np.testing.assert_allclose(as_array(logits), expected, rtol=0, atol=1e-5)
         rows = first_rows + generator.integers(0, beam_size, 3 * beam_size)
         prefixes, cache = prefixes[rows], model.reorder_cache(cache, rows)
-
-
-def test_logits_of_some_rows_are_those_of_all_at_these_rows(transformer, ids):
-    model, tokens, rows = transformer(), ids(6, 1)[:, 0], np.array([1, 2, 5])
-    cache = model.init_cache(ids(2, 4), max_length=3, beam_size=3)
-    expected, full = model.decode_step(tokens, cache, 0)
-    logits, same = model.decode_step(tokens, cache, 0, rows)
-    np.testing.assert_allclose(as_array(logits), as_array(expected)[rows], rtol=0, atol=1e-6)
-    for new, old in zip(keras.tree.flatten(same), keras.tree.flatten(full), strict=True):
-        np.testing.assert_array_equal(as_array(new), as_array(old))
 
 
 def test_steps_leave_the_old_cache_usable(transformer, ids):
@@ -375,7 +373,9 @@ POLICIES = [
 
 
 @pytest.mark.parametrize("dtype", POLICIES)
-@pytest.mark.parametrize("variant", ["paper", "pre-norm", "modern"], indirect=True)
+@pytest.mark.parametrize(
+    "variant", ["paper", pytest.param("pre-norm", marks=pytest.mark.slow), "modern"], indirect=True
+)
 def test_every_policy_runs_in_training_inference_and_search(ids, dtype, variant):
     tying = "none" if variant["norm_first"] else "all"
     make = partial(Transformer, **SMALL, **variant, tied_embeddings=tying)
@@ -459,7 +459,10 @@ def test_sizes_may_be_numbers_of_numpy(make):
     "arguments",
     [
         {},
-        {"tied_embeddings": "source_target", "norm_first": True, "dtype": "mixed_bfloat16"},
+        pytest.param(
+            {"tied_embeddings": "source_target", "norm_first": True, "dtype": "mixed_bfloat16"},
+            marks=pytest.mark.slow,
+        ),
         {
             "target_vocab_size": 31,
             "tied_embeddings": "target_output",
@@ -470,7 +473,7 @@ def test_sizes_may_be_numbers_of_numpy(make):
             "max_length": 50,
             "name": "mine",
         },
-        {"target_vocab_size": 31, "tied_embeddings": "none"},
+        pytest.param({"target_vocab_size": 31, "tied_embeddings": "none"}, marks=pytest.mark.slow),
         {
             "norm": "rms_norm",
             "positions": "rotary",

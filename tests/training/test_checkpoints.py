@@ -91,7 +91,7 @@ def test_a_state_leaves_the_optimizer_as_it_is(tmp_path):
 
 def test_a_state_of_another_model_is_refused(tmp_path):
     fit(make(), 1, [TrainingCheckpoint(tmp_path)])
-    with pytest.raises(CheckpointError, match="belongs to another model or optimizer; give the"):
+    with pytest.raises(CheckpointError, match="belongs to another model or optimizer; use that"):
         TrainingCheckpoint(tmp_path).restore(make(d_model=4))
 
 
