@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.checks import check_choice, check_texts
+from keras_transformer.decoding.result import LEAST_POSSIBLE
 from keras_transformer.export.packed import pack
 from keras_transformer.export.tested_export import self_test
 from keras_transformer.export.warmup import write_batching_parameters, write_warmup_requests
@@ -38,7 +39,7 @@ def export_saved_model(
         if warmup is not None:
             write_warmup_requests(path, warmup)
             write_batching_parameters(path)
-        self_test(path, {"text": SELF_TEST_TEXTS})
+        self_test(path, {"text": SELF_TEST_TEXTS}, LEAST_POSSIBLE)
 
     return write_version(directory, write, overwrite)
 

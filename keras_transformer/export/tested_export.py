@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from keras_transformer._typing import StrPath
 from keras_transformer.backend import check_tensorflow
-from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.version_directory import write_version
 
 
@@ -21,7 +20,7 @@ def export_tested(
     """Writes the next version of a model directory after `serving_default` has answered.
 
     Args:
-        model: the Keras model whose weights the signatures use.
+        model: the Keras model that the signatures use.
         directory: as for `write_version`.
         signatures: for each name, a tuple of its function and the `tf.TensorSpec` of each argument.
             The function returns a dict of tensors.
@@ -52,15 +51,16 @@ def export_tested(
     return write_version(directory, write, overwrite)
 
 
-def self_test(path, example: dict) -> None:
+def self_test(path, example: dict, least: float = -np.inf) -> None:
     """Loads a SavedModel and asks its signature `serving_default`.
 
     Args:
         path: the path of the SavedModel.
         example: the inputs, by name.
+        least: a number that stands for one that is not finite, as every smaller number does.
 
     Raises:
-        RuntimeError: if a number in the answer is not finite, or is a search's `IMPOSSIBLE`.
+        RuntimeError: if a number in the answer is not finite.
         UnicodeDecodeError: if a string in the answer is not UTF-8.
     """
     answer = tf.saved_model.load(str(path)).signatures["serving_default"]
@@ -69,7 +69,7 @@ def self_test(path, example: dict) -> None:
         if values.dtype == object:  # strings
             for text in values.ravel():
                 text.decode("utf-8")
-        elif not np.isfinite(values).all() or np.any(values < IMPOSSIBLE / 2):
+        elif not np.isfinite(values).all() or np.any(values < least):
             raise RuntimeError(
                 f"The output {name!r} of the exported model is not finite, because its weights are "
                 "not finite. Nothing was exported; train again or use an earlier checkpoint."

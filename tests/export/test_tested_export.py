@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_transformer import Forecaster, SequenceClassifier
 from keras_transformer.export.classifier import export_classifier
+from keras_transformer.export.tested_export import export_tested
 from keras_transformer.forecasting.export import export_forecaster
 
 SIZES = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 16}
@@ -183,6 +184,18 @@ def test_weights_that_are_not_finite_are_not_exported(tmp_path):
     with pytest.raises(RuntimeError, match="'probabilities' of the exported model is not finite"):
         export_classifier(model, tmp_path / "model")
     assert not list(tmp_path.iterdir())
+
+
+def test_numbers_as_small_as_an_impossible_score_are_numbers_of_a_model(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    model.set_weights([np.array([[-3e9]], "float32")])
+
+    def answer(x):
+        return {"y": model(x)}
+
+    signatures = {"serving_default": (answer, tf.TensorSpec([None, 1], tf.float32, "x"))}
+    path = export_tested(model, tmp_path / "model", signatures, {"x": np.ones((1, 1), "float32")})
+    assert path.endswith("/1")
 
 
 @pytest.mark.parametrize("wrong", [-1, 10_000])
