@@ -22,7 +22,7 @@ ALLOWED = {
     "evaluation": {"checks"},
     "models": {"checks", "backend", "data.special_tokens", "layers", "training"},
     "training": {"checks", "backend", "data.special_tokens", "layers"},
-    "visualization": {"data.special_tokens", "layers", "decoding.history", "training.callbacks"},
+    "visualization": {"data.special_tokens", "layers", "decoding.history"},
     "forecasting": {
         "checks",
         "backend",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import keras
+import numpy as np
 
 from keras_transformer._typing import Figure, StrPath
-from keras_transformer.training.callbacks import summaries
 from keras_transformer.visualization.figures import as_png
 
 
@@ -37,7 +37,7 @@ class FigureMonitor(keras.callbacks.Callback):
         dpi: int = 80,
     ):
         super().__init__()
-        self.log_dir = log_dir
+        self.log_dir = str(log_dir)
         self.every_epoch = every_epoch
         self.at_start = at_start
         self.dpi = dpi
@@ -52,7 +52,9 @@ class FigureMonitor(keras.callbacks.Callback):
     def _write(self, figures, step):
         import tensorflow as tf
 
-        with summaries(self.log_dir, step) as summary:
+        writer = tf.summary.create_file_writer(self.log_dir)
+        with writer.as_default(step=step):
             for name, figure in figures.items():
                 pixels = tf.io.decode_png(as_png(figure, self.dpi), channels=3)  # (y, x, 3)
-                summary.image(name, pixels[None])
+                tf.summary.image(name, np.asarray(pixels)[None])
+        writer.close()
