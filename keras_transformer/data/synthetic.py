@@ -31,7 +31,7 @@ def _table(text):
     return [["" if cell == "-" else cell.replace("_", " ") for cell in row] for row in rows]
 
 
-# English | German. A slot whose name ends in 2 gets another word of the same kind.
+# English | German. A slot with a 2 at the end of its name gets another word of the same kind.
 SENTENCES = _templates("""{who} calls {who2} {when}. | {who} ruft {who2.acc} {when} an.
 {who} {verb.third} {what} {when}. | {who} {verb} {when} {what.acc}{verb.prefix}.
 {when}, {who} {verb.past} {what}. | {when} hat {who} {what.acc} {verb.done}.

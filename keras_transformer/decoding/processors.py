@@ -1,7 +1,7 @@
 """What may follow a hypothesis: forbidden tokens, forced prefixes, and the best of the rest.
 
 A logits processor is a function `processor(ids, position, vocab_size)` of the tokens so far,
-integers (R, L) of which the first `position` are real. It returns which tokens are forbidden,
+integers (R, L); only the first `position` columns are real. It returns which tokens are forbidden,
 boolean (V,) or (R, V). Only the choice changes: a search takes probabilities from the logits as
 they were, so its scores stay those of the model.
 """

@@ -155,8 +155,8 @@ class Sample(Strategy):
         temperature: above 0, what logits are divided by. Below 1 sharpens the distribution, and
             near 0 is greedy search.
         top_k: only this many of the largest logits are kept; 0 for all.
-        top_p: in (0, 1], only the smallest set of tokens is kept whose probability, among those
-            that `top_k` keeps, reaches it. Without `top_k` it sorts the vocabulary at every step.
+        top_p: in (0, 1]. Of the tokens that `top_k` keeps, only the most probable are kept: as few
+            as together have this probability. Without `top_k`, every step sorts the vocabulary.
         seed: integer in [0, 2**32).
 
     The other settings are those of `Strategy`.

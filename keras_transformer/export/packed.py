@@ -83,11 +83,12 @@ def product(x, columns, kernel, bias=None, activation=None):
     Returns:
         Tensor (..., E).
     """
-    y = tf.matmul(tf.reshape(tf.cast(x, kernel.dtype), [-1, x.shape[-1]]), kernel)  # (rows, E)
+    x, leading = tf.cast(x, kernel.dtype), leading_shape(x)
+    y = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), kernel)  # (rows, E or more)
     y = y if bias is None else tf.nn.bias_add(y, bias)  # which TensorFlow fuses with the product
     y = y if activation is None else activation(y)
     y = y if y.shape[1] == columns else y[:, :columns]  # (rows, E)
-    return tf.reshape(y, [*leading_shape(x), columns])
+    return tf.reshape(y, [*leading, columns])
 
 
 def multiply_packed(dense, weights, inputs, training=None):

@@ -24,8 +24,8 @@ class NormalizedWindows(NamedTuple):
 def normalize_windows(values: Tensor, padding_mask: Tensor | None = None) -> NormalizedWindows:
     """Subtracts each window's mean and divides by its standard deviation, per feature.
 
-    A model that reads such windows, and whose outputs you map back, treats series in millions and
-    in millionths alike. This is reversible instance normalization (Kim et al., 2022, "Reversible
+    If a model reads such windows and you map its outputs back, it treats series in millions and in
+    millionths alike. This is reversible instance normalization (Kim et al., 2022, "Reversible
     Instance Normalization for Accurate Time-Series Forecasting against Distribution Shift",
     equations 1 and 2), without its learned affine map: a projection that follows can learn it.
 
@@ -34,8 +34,8 @@ def normalize_windows(values: Tensor, padding_mask: Tensor | None = None) -> Nor
         padding_mask: boolean (B, T), True at real steps; None if all are.
 
     Returns:
-        `NormalizedWindows`. Values are 0 at padding, and everywhere in a window whose real steps
-        all have one value: its scale is exactly 0, however large the value. A window without real
+        `NormalizedWindows`. Values are 0 at padding. If all real steps of a window have one value,
+        its values are 0 and its scale is exactly 0, however large that value. A window without real
         steps has level 0 and scale 0.
 
     Example:

@@ -200,6 +200,6 @@ def _same_shape(targets, forecasts) -> tuple[np.ndarray, np.ndarray]:
     if np.isnan(targets).any() or np.isnan(forecasts).any():
         raise ValueError(
             f"{np.isnan(targets).sum()} targets and {np.isnan(forecasts).sum()} forecasts are NaN; "
-            "score only the origins whose targets are known."
+            "score only origins with known targets."
         )
     return targets, forecasts

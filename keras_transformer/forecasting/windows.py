@@ -95,8 +95,8 @@ def rolling_windows(
     """Cuts every window of one or several series, to fit a `Forecaster` on.
 
     Args:
-        series: an array (T, F) or (T,), or a list of such series, whose lengths may differ. A list
-            of lists of numbers is a list of series (T,).
+        series: an array (T, F) or (T,), or a list of such series of any lengths. A list of lists of
+            numbers is a list of series (T,).
         history_length: the steps of a window.
         horizon: the steps of a target.
         covariates: numbers (T, C) or (T,); for a list of series, a list of them.

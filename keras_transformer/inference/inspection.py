@@ -71,7 +71,7 @@ def inspect_translation(translator: Translator, text: str) -> Inspection:
     The texts and scores are those of `Translator.nbest`.
 
     Args:
-        translator: a `Translator` whose strategy is a `Beam` or `Greedy`.
+        translator: a `Translator` with the strategy `Beam` or `Greedy`.
         text: a string that is not blank.
 
     Returns:

@@ -11,7 +11,7 @@ from keras_transformer.inference.text_module import TextModule
 from keras_transformer.inference.text_search import as_tensor, ask_in_batches
 from keras_transformer.models.language_model import LanguageModel
 
-# Texts of similar length whose tokens make one matrix.
+# How many texts of similar length make one matrix of tokens.
 SCORED_AT_A_TIME = 64
 
 
@@ -53,7 +53,7 @@ class TextGenerator(TextModule):
 
     Args:
         model: a `LanguageModel`.
-        tokenizer: the `Tokenizer` whose ids the model was trained on.
+        tokenizer: the `Tokenizer` that the model was trained with.
         strategy: how to search: `Greedy(...)`, `Sample(...)` or `Beam(...)`; "greedy" and "beam"
             are short for those with their defaults.
         max_length: the most tokens of a continuation. Of a prompt the last

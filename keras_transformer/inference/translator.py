@@ -38,7 +38,7 @@ class Translator(TextModule):
 
     Args:
         model: a `Transformer`.
-        tokenizer: the `Tokenizer` whose ids the model was trained on.
+        tokenizer: the `Tokenizer` that the model was trained with.
         strategy: how to search: `Beam(...)`, `Greedy(...)` or `Sample(...)`; "beam" and "greedy"
             are short for those with their defaults.
         max_source_length: tokens read of a source, the end token included; what follows is cut

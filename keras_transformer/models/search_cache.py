@@ -28,7 +28,6 @@ def empty_cache(decoder, batch_size, max_length, beam_size):
     attention = decoder.layers[0].self_attention
     num_keys = max_length * beam_size
     shape = (batch_size, attention.num_heads, num_keys, attention.d_model // attention.num_heads)
-
     zeros = partial(ops.zeros, shape, attention.compute_dtype)
     return {
         "layers": [(zeros(), zeros()) for _ in decoder.layers],
@@ -59,7 +58,7 @@ def advance(cache, caches):
     """The cache after one more token of each hypothesis, from the `KVCache` that a step filled."""
     return {
         **cache,
-        "layers": [(layer.keys, layer.values) for layer in caches],
+        "layers": [(kv.keys, kv.values) for kv in caches],
         "used": cache["used"] + cache["visible"].shape[1],
         "length": cache["length"] + 1,
     }
