@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_transformer._typing import Tensor
-from keras_transformer.backend import batched_gather
+from keras_transformer.backend import batched_gather, take
 from keras_transformer.decoding.compaction import (
     Search,
     no_capacity,
@@ -145,18 +145,18 @@ class BeamSearch(Search):
 
     def step(self, state: BeamState) -> BeamState:
         """One more token for each hypothesis."""
-        state, logits = self.read(state)
-        log_probs, tokens = self.offers(state, logits)  # (B, K, k) each
+        state, outputs = self.read(state)
+        log_probs, tokens = self.offers(state, outputs)  # (B, K, k) each
         log_probs, origins, tokens = best_offers(state, log_probs, tokens)  # (B, K) each
         return self.next_state(state, log_probs, origins, tokens)
 
     def read(self, state: BeamState):
-        """Reads the last tokens: the state with the new cache, and logits (B * K, V)."""
+        """Reads the last tokens: the state with the new cache, and the model's outputs."""
         tokens = ops.reshape(state.tokens, (-1,))  # (B * K,)
-        logits, cache = self.model.step(tokens, state.cache, state.position)  # (B * K, V)
-        return state._replace(cache=cache), logits
+        outputs, cache = self.model.step(tokens, state.cache, state.position)
+        return state._replace(cache=cache), outputs
 
-    def offers(self, state: BeamState, logits):
+    def offers(self, state: BeamState, outputs):
         """The best k <= K tokens after each hypothesis, and the log-probabilities they lead to.
 
         A finished hypothesis offers padding at cost 0. One inside its prefix offers only the
@@ -164,7 +164,8 @@ class BeamSearch(Search):
 
         Args:
             state: `BeamState`.
-            logits: tensor (B * K, V).
+            outputs: from `read`: logits (B * K, V), or hidden states (B * K, D) if the model has
+                `logits`.
 
         Returns:
             Log-probabilities and tokens (B, K, k).
@@ -172,10 +173,17 @@ class BeamSearch(Search):
         beam_size = self.strategy.size
         ids = ops.reshape(state.ids, (-1, ops.shape(state.ids)[2]))  # (B * K, L)
         prefix_ids = ops.repeat(state.options.prefix_ids, beam_size, axis=0)  # (B * K, P)
+        logits, only_live = outputs, self.model.logits is not None
+        if only_live:
+            live = live_rows(state)  # (R,)
+            outputs, ids, prefix_ids = take((outputs, ids, prefix_ids), live)  # (R, ...) each
+            logits = self.model.logits(outputs)  # (R, V)
         k = min(beam_size, logits.shape[-1])
         log_probs, tokens = candidates(
             logits, ids, prefix_ids, state.position, k, self.strategy, self.end_id
-        )  # (B * K, k) each
+        )  # (R, k) each; R = B * K unless only_live
+        if only_live:
+            log_probs, tokens = spread((log_probs, tokens), state)  # (B * K, k) each
         log_probs, tokens = (ops.reshape(x, (-1, beam_size, k)) for x in (log_probs, tokens))
         can_win = ops.expand_dims(state.can_win, 2)  # (B, K, 1)
         cost = ops.where(ops.expand_dims(state.finished, 2), 0.0, IMPOSSIBLE)  # (B, K, 1)
@@ -262,6 +270,19 @@ def coverage_penalty(coverage, source_padding_mask, beta: float):
     seen = ops.clip(coverage, 1e-6, 1.0)  # a token never seen costs as much as one seen very little
     mask = ops.expand_dims(source_padding_mask, 1)  # (B, 1, S)
     return -beta * ops.sum(ops.where(mask, ops.log(seen), 0.0), axis=-1)
+
+
+def live_rows(state: BeamState):
+    """The places of the hypotheses that can still win, among all B * K: int32 (R,)."""
+    (rows,) = ops.nonzero(ops.reshape(state.can_win, (-1,)))
+    return ops.cast(rows, "int32")
+
+
+def spread(values, state: BeamState):
+    """Puts values (R, k) of the `live_rows` in their places among all: (B * K, k)."""
+    is_live = ops.cast(ops.reshape(state.can_win, (-1,)), "int32")  # (B * K,)
+    # A place that is not live takes the value of a live neighbour, which nobody reads.
+    return take(values, ops.maximum(ops.cumsum(is_live) - 1, 0))
 
 
 def best_offers(state: BeamState, log_probs, tokens):

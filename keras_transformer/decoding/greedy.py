@@ -100,7 +100,8 @@ class GreedySearch(Search):
 
     def step(self, state: GreedyState) -> GreedyState:
         """One more token for each hypothesis."""
-        logits, cache = self.model.step(state.tokens, state.cache, state.position)  # (B, V)
+        outputs, cache = self.model.step(state.tokens, state.cache, state.position)
+        logits = outputs if self.model.logits is None else self.model.logits(outputs)  # (B, V)
         rules = self.strategy, self.end_id
         prefix_ids = state.options.prefix_ids  # (B, P)
         log_probs, tokens = candidates(logits, state.ids, prefix_ids, state.position, 1, *rules)

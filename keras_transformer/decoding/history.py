@@ -87,8 +87,8 @@ def beam_history(
     state = search.start(start_ids, cache, rows, check_max_length(max_length))
     tree = _Tree(int(start_ids[0]), search.strategy.size)
     while not bool(state.done[0]):
-        state, logits = search.read(state)
-        offered = search.offers(state, logits)  # (1, K, k) each
+        state, outputs = search.read(state)
+        offered = search.offers(state, outputs)  # (1, K, k) each
         log_probs, origins, tokens = best_offers(state, *offered)  # (1, K) each
         after = search.next_state(state, log_probs, origins, tokens)
         tree.grow(state, offered, origins, after)

@@ -15,7 +15,7 @@ from keras_transformer.backend import batched_gather
 from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.strategies import Sample
-from keras_transformer.decoding.top_k import allowed_top_k
+from keras_transformer.decoding.top_k import allowed_top_k, log_sum_exp
 
 # This many suppressed tokens are struck from the list of candidates. More are set to IMPOSSIBLE.
 FEW = 8
@@ -41,10 +41,12 @@ def candidates(logits, ids, prefix_ids, position, k, strategy, end_id):
     forbidden, struck = forbidden_tokens(strategy, end_id, ids, position, logits.shape[-1])
     if isinstance(strategy, Sample):
         top_logits, tokens = sampled(logits, forbidden, struck, position, strategy)  # (R, 1) each
+        normalizer = log_sum_exp(logits)  # (R, 1)
     else:
-        top_logits, tokens = allowed_top_k(logits, k, forbidden, struck)  # (R, k) each
+        # (R, k) each, and (R, 1)
+        top_logits, tokens, normalizer = allowed_top_k(logits, k, forbidden, struck)
     top_logits, tokens = force_prefix(prefix_ids, position, logits, top_logits, tokens)
-    log_probs = top_logits - ops.logsumexp(logits, axis=-1, keepdims=True)  # (R, k)
+    log_probs = top_logits - normalizer  # (R, k)
     return ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE), tokens
 
 

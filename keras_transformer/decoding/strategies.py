@@ -289,6 +289,9 @@ class SearchModel(NamedTuple):
             sentences, integers (b,), with room for `capacity` tokens, of the same structure. With
             it a search drops sentences that are done; see `decoding.compaction`. In a graph, sizes
             that it changes must be unknown.
+        logits: `logits(hidden_states) -> logits`, (R, D) to (R, V), if `step` returns hidden states
+            (B * K, D) instead. A beam search then computes the logits of only those hypotheses that
+            can still win. R changes from step to step.
         score_adjustment: `score_adjustment(cache)`, floats (B, K) of at most 0, added to the score
             of a hypothesis that ends.
 
@@ -305,6 +308,7 @@ class SearchModel(NamedTuple):
     step: Callable
     reorder_cache: Callable = gather_rows
     compact_cache: Callable | None = None
+    logits: Callable | None = None
     score_adjustment: Callable | None = None
 
 

@@ -83,15 +83,31 @@ def allowed_top_k(logits, k, forbidden, struck):
         struck: pairs of a token and whether it is forbidden, too, a boolean or a boolean scalar.
 
     Returns:
-        As `top_k`, where a place that no allowed token can fill has the value IMPOSSIBLE.
+        As `top_k`, where a place that no allowed token can fill has the value IMPOSSIBLE; and
+        `log_sum_exp` of the logits.
     """
     allowed = logits if forbidden is None else ops.where(forbidden, IMPOSSIBLE, logits)
     values, tokens = top_k(allowed, min(k + len(struck), logits.shape[-1]))
-    if not struck:
-        return values, tokens
-    values = ops.where(is_struck(tokens, struck), IMPOSSIBLE, values)
-    values, places = ops.top_k(values, k)
-    return values, batched_gather(tokens, ops.cast(places, "int32"))
+    largest = tokens[:, :1] if forbidden is None else None
+    if struck:
+        values = ops.where(is_struck(tokens, struck), IMPOSSIBLE, values)
+        values, places = ops.top_k(values, k)
+        tokens = batched_gather(tokens, ops.cast(places, "int32"))
+    return values, tokens, log_sum_exp(logits, largest)
+
+
+def log_sum_exp(logits, largest=None):
+    """`log(sum(exp(logits)))` of each row, (R, 1).
+
+    Args:
+        logits: tensor (R, V).
+        largest: int32 (R, 1), the column of the largest logit of each row, if it is known. A
+            softmax is one kernel, and is faster than the sum of exponentials.
+    """
+    if largest is None:
+        return ops.logsumexp(logits, axis=-1, keepdims=True)
+    probabilities = ops.softmax(logits, axis=-1)  # (R, V)
+    return batched_gather(logits, largest) - ops.log(batched_gather(probabilities, largest))
 
 
 def is_struck(tokens, struck):

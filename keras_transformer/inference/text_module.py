@@ -8,7 +8,7 @@ from keras_transformer.checks import check_positive_int
 # A vocabulary may have up to this many ids more than the tokenizer, to be a multiple of 64 or 128.
 VOCABULARY_PADDING = 128
 # What a search calls.
-SEARCH_METHODS = ("init_cache", "decode_step", "reorder_cache", "compact_cache")
+SEARCH_METHODS = ("init_cache", "decode_states", "logits", "reorder_cache", "compact_cache")
 # Fields of a graph that are at least 1.
 AT_LEAST_ONE = ("max_source_length", "max_length", "batch_size", "num_parallel_batches")
 

@@ -115,7 +115,8 @@ class TextSearch:
     def _search_batch(self, ids, strategy, rows) -> SearchResult:
         """Searches all rows at once."""
         model = SearchModel(
-            partial(self.graph.model.decode_step, in_place=True),
+            partial(self.graph.model.decode_states, in_place=True),
+            logits=self.graph.model.logits,
             reorder_cache=self.graph.model.reorder_cache,
             compact_cache=self.graph.model.compact_cache,
         )

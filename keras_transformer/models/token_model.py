@@ -65,6 +65,18 @@ class TokenModel(SequenceModel):
         """One token for every hypothesis: the `step_fn` of the searches.
 
         Args:
+            token_ids, cache, position, in_place: as in `decode_states`.
+
+        Returns:
+            Logits (B * K, V), float32, and the new cache.
+        """
+        states, cache = self.decode_states(token_ids, cache, position, in_place=in_place)
+        return self.logits(states), cache  # (B * K, V)
+
+    def decode_states(self, token_ids, cache, position, *, in_place=False):
+        """Reads one token of every hypothesis.
+
+        Args:
             token_ids: integers (B * K,), the last token of each hypothesis, a sentence's K
                 hypotheses side by side.
             cache: from `init_cache`, `reorder_cache`, `compact_cache` or the last step.
@@ -72,7 +84,7 @@ class TokenModel(SequenceModel):
             in_place: whether nobody else holds `cache`, so that its memory may be written.
 
         Returns:
-            Logits (B * K, V), float32, and the new cache.
+            Hidden states (B * K, D), and the new cache.
         """
         cache = search_cache.with_new_key(cache)
         beam_size, caches = cache["visible"].shape[1], search_cache.layer_caches(cache, in_place)
@@ -96,7 +108,7 @@ class TokenModel(SequenceModel):
         if scores is not None:
             attended = ops.mean(scores.cross_attention[-1], axis=1)  # (B, K, S)
             cache["coverage"] = cache["coverage"] + attended
-        return self.logits(ops.reshape(x, (-1, x.shape[-1]))), cache  # (B * K, V)
+        return ops.reshape(x, (-1, x.shape[-1])), cache  # (B * K, D)
 
     reorder_cache = staticmethod(search_cache.reorder)
     compact_cache = staticmethod(search_cache.compact)

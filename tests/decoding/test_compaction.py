@@ -22,7 +22,8 @@ class Diarist:
 
     Logits are a hash of the sentence and of all the diary: a row at a wrong place, a lost token,
     or anything in the places that are still empty gives others. Sentence i ends after about
-    `lengths[i]` tokens. Use eagerly to see `capacities` and `rows` of each step.
+    `lengths[i]` tokens. Use eagerly to see `capacities` and `rows` of each step, and how many
+    were `live`, with `only_live`.
     """
 
     def __init__(self, lengths, beam_size=1, seed=0):
@@ -31,6 +32,7 @@ class Diarist:
         self.weights = rng.integers(1, PRIME, L).astype("int32")
         self.lengths, self.beam_size = np.array(lengths, "int32"), beam_size
         self.capacities, self.rows, self.compactions, self.cache = [], [], [], None
+        self.live = []
 
     def start(self, rows, capacity):
         sentence = tf.repeat(tf.cast(rows, "int32"), self.beam_size)
@@ -50,6 +52,12 @@ class Diarist:
             self.rows.append(len(sentence) // self.beam_size)
         return logits, self.cache
 
+    def logits(self, states):
+        """Of live hypotheses. The "hidden states" are logits already."""
+        if tf.executing_eagerly():
+            self.live.append(len(states))
+        return states
+
     def compact(self, cache, sentences, length):
         rows = sentences[:, None] * self.beam_size + tf.range(self.beam_size)
         kept = {name: tf.gather(x, tf.reshape(rows, [-1])) for name, x in cache.items()}
@@ -66,12 +74,14 @@ class Diarist:
         greedy=False,
         kind=Greedy,
         max_length=L,
+        only_live=False,
         **kwargs,
     ):
         rows = np.arange(len(self.lengths)) if rows is None else rows
         start_ids, cache = self.start(rows, no_capacity(rows) if rounds else max_length)
         kwargs = {"end_id": END, "max_length": max_length, **kwargs}
         kwargs["compact_cache"] = self.compact if rounds else None
+        kwargs["logits"] = self.logits if only_live else None
         if greedy:
             return find(kind, self.step, start_ids, cache, **kwargs)
         settings = {"size": self.beam_size, "num_hypotheses": self.beam_size, **kwargs}
@@ -142,7 +152,8 @@ def test_the_cache_follows_its_rows_and_its_length_is_the_capacity(beam_size):
     assert seen == list(range(len(seen))) and len(seen) > 60
 
 
-def test_limits_penalties_prefixes_processors_and_adjustments_follow_their_sentence():
+@pytest.mark.parametrize("only_live", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_limits_penalties_prefixes_processors_and_adjustments_follow_their_sentence(only_live):
     rng, models, count = np.random.default_rng(0), Diarist(LENGTHS, beam_size=3), len(LENGTHS)
     offsets = -rng.random(count).astype("float32")
 
@@ -163,7 +174,7 @@ def test_limits_penalties_prefixes_processors_and_adjustments_follow_their_sente
         "min_length": 12,
     }
     expected = models.search(rounds=False, **kwargs)
-    graph = one_graph(models, rounds=True, **kwargs)
+    graph = one_graph(models, rounds=True, only_live=only_live, **kwargs)
     assert_same(graph(np.arange(count)), expected)
     for row, prefix in enumerate(prefixes):
         for ids, score, log_prob in hypotheses_of(expected, row):
@@ -184,7 +195,7 @@ def test_samples_are_the_same_in_rounds():
 @pytest.mark.parametrize(("beam_size", "greedy"), SEARCHES, ids=NAMES)
 def test_one_graph_serves_every_batch_and_length(beam_size, greedy):
     models = Diarist(LENGTHS, beam_size)
-    graph = one_graph(models, rounds=True, greedy=greedy)
+    graph = one_graph(models, rounds=True, greedy=greedy, only_live=True)
     plain = one_graph(models, rounds=False, greedy=greedy)
     order = np.random.default_rng(3).permutation(len(LENGTHS))
     together = plain(order)
@@ -205,6 +216,16 @@ def test_a_batch_of_none_gives_none(beam_size, greedy, in_graph):
     assert [tuple(field.shape) for field in result] == [(*count, L), count, count, count]
 
 
+def test_only_hypotheses_that_can_still_win_are_given_logits():
+    lengths = [2, 30, 5, -9, 16, 12]
+    models, plain = Diarist(lengths, beam_size=4), Diarist(lengths, beam_size=4)
+    expected = plain.search(rounds=True, num_hypotheses=1)
+    assert_same(models.search(rounds=True, num_hypotheses=1, only_live=True), expected)
+    assert models.rows == plain.rows
+    assert models.live[0] == len(lengths)  # all hypotheses of a sentence begin as one
+    assert 0 < min(models.live) and sum(models.live) < 0.9 * 4 * sum(models.rows)
+
+
 def test_a_sentence_whose_logits_are_no_numbers_is_left_at_once():
     """And takes no other with it, though its rows leave the middle of the batch."""
     models = Diarist([8, 60, 12], beam_size=2)
@@ -215,7 +236,7 @@ def test_a_sentence_whose_logits_are_no_numbers_is_left_at_once():
         return tf.where(poisoned, np.nan, logits), cache
 
     start_ids, cache = models.start(np.arange(3), 0)
-    model = SearchModel(step, compact_cache=models.compact)
+    model = SearchModel(step, compact_cache=models.compact, logits=models.logits)
     result = beam_search(model, start_ids, cache, Beam(size=2), end_id=END, max_length=L)
     assert int(result.lengths[1, 0]) == 0 and len(models.rows) < 40
     expected = models.search([0, 2], rounds=True, num_hypotheses=1)

@@ -10,6 +10,7 @@ from keras_transformer.decoding.top_k import (
     allowed_top_k,
     columns_searched,
     group_width,
+    log_sum_exp,
     top_k,
 )
 
@@ -113,5 +114,18 @@ def test_the_largest_of_those_allowed(size, k, random):
             for token, active in struck:
                 if active:
                     allowed[:, token] = IMPOSSIBLE
-            values, columns = allowed_top_k(logits, k, forbidden, struck)
+            values, columns, normalizer = allowed_top_k(logits, k, forbidden, struck)
             assert_largest(values, columns, allowed.astype("float32"), k)
+            np.testing.assert_allclose(normalizer, log_sum_exp(logits), rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [2, 97, 8000])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
+def test_log_sum_exp_is_that_of_numpy_by_both_ways(size, scale, random):
+    logits = scale * random(7, size) + 100 * random(7, 1)
+    double = logits.astype("float64")
+    largest = double.max(axis=1, keepdims=True)
+    expected = largest + np.log(np.exp(double - largest).sum(axis=1, keepdims=True))
+    columns = logits.argmax(axis=1)[:, None].astype("int32")
+    for result in (log_sum_exp(logits), log_sum_exp(logits, columns)):
+        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
