@@ -235,6 +235,16 @@ def non_negative(x, message):
         return tf.identity(x)
 
 
+def all_finite(x, message):
+    """Returns `x`. On TensorFlow, a number in it that is not finite raises `message`."""
+    if not on_tensorflow():
+        return x
+    import tensorflow as tf
+
+    with tf.control_dependencies([tf.debugging.Assert(ops.all(ops.isfinite(x)), [message])]):
+        return tf.identity(x)
+
+
 def value_and_gradients(function, variables):
     """Calls a function and computes the gradients of its first value, on TensorFlow only.
 
@@ -296,3 +306,58 @@ def _split(x, parts):
     rows = -(-ops.shape(x)[0] // parts)
     padding = [(0, parts * rows - ops.shape(x)[0])] + [(0, 0)] * (len(x.shape) - 1)
     return ops.reshape(ops.pad(x, padding), (parts, rows, *ops.shape(x)[1:]))
+
+
+def checked_function(make_function, check):
+    """Makes a step of `fit`, `evaluate` or `predict` that checks the shapes of every batch.
+
+    Keras traces a step for the shapes of a batch. When others come, TensorFlow traces it again for
+    sizes, and even ranks, that it does not know, and there a check of shapes finds nothing. So here
+    the check sees what the batch itself knows, and ranks that differ have traces of their own.
+    Other backends trace every shape anew.
+
+    Args:
+        make_function: function without arguments that makes a Keras step.
+        check: function of the inputs, the labels and the sample weights of a batch, where
+            `KerasTensor` stands for a tensor; it raises an error.
+
+    Returns:
+        A function to use in place of the Keras step.
+    """
+    if not on_tensorflow():
+        return make_function()
+    functions = {}
+
+    def step(data):
+        batch, data = _first_batch(data)
+        batch = keras.tree.map_structure(_shape_only, batch)
+        check(*keras.utils.unpack_x_y_sample_weight(batch))
+        tensors = keras.tree.flatten(batch)
+        ranks = tuple(None if x is None else len(x.shape) for x in tensors)
+        if ranks not in functions:
+            functions[ranks] = make_function()
+        return functions[ranks](data)
+
+    return step
+
+
+def _first_batch(data):
+    """Returns the first batch of what a Keras step is given, or its specs, and the data itself."""
+    if isinstance(data, list):  # of `predict`
+        return data[0], data
+    if hasattr(data, "element_spec"):
+        return data.element_spec, data
+    batch = next(data)  # of `train_on_batch`
+    return batch, iter([batch, *data])
+
+
+def _shape_only(x):
+    """Turns a tensor, an array or a spec into a `KerasTensor`; None where the rank is unknown."""
+    import tensorflow as tf
+
+    if isinstance(x, tf.TypeSpec):  # of all replicas
+        x = tf.nest.flatten(x, expand_composites=True)[0]
+    shape = getattr(x, "shape", None)
+    if shape is None or isinstance(shape, tf.TensorShape) and shape.rank is None:
+        return None
+    return keras.KerasTensor(tuple(shape), keras.backend.standardize_dtype(x.dtype))

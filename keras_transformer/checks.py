@@ -93,9 +93,16 @@ def check_heads(d_model: int, num_heads: int) -> tuple[int, int]:
     return d_model, num_heads
 
 
+def check_bool(name: str, value) -> bool:
+    """Returns a boolean of Python or NumPy as a `bool`; raises for others."""
+    if type(value).__name__ not in ("bool", "bool_"):
+        raise ValueError(f"{name} must be True or False, but is {value!r}.")
+    return bool(value)
+
+
 def check_choice(name: str, value, choices) -> str:
     """Returns `value` if it is one of `choices`; raises if not."""
-    if value not in choices:
+    if value not in tuple(choices):  # a dict would refuse a list with another error
         allowed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {allowed}, but is {value!r}.")
     return value

@@ -55,5 +55,6 @@ def test_a_training_step_crosses_few_files(files_and_moves):
     model.compile(keras.optimizers.Adam(), MaskedCrossentropy())
     inputs, labels = (np.array([[5, 6, 3]]), np.array([[2, 7]])), np.array([[7, 3]])
     files, moves = files_and_moves(lambda: model.train_on_batch(inputs, labels))
-    assert len(files) <= 22, sorted(files)
-    assert moves <= 210
+    # `sequence_model` is one of them, because it checks the shapes of every batch.
+    assert len(files) <= 23, sorted(files)
+    assert moves <= 216

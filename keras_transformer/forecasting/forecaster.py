@@ -6,16 +6,18 @@ import keras
 from keras import ops
 
 from keras_transformer._typing import Tensor
-from keras_transformer.checks import check_count, check_positive_int, check_quantiles
-from keras_transformer.forecasting.inputs import Window, read_window
+from keras_transformer.backend import all_finite
+from keras_transformer.checks import check_count, check_heads, check_positive_int, check_quantiles
+from keras_transformer.forecasting.inputs import Window, checked_inputs, read_window
 from keras_transformer.forecasting.instance_normalization import normalize_windows
-from keras_transformer.forecasting.loss import check_loss, check_targets
+from keras_transformer.forecasting.loss import ForecastLoss, check_loss, check_targets
 from keras_transformer.layers.arguments import keep_arguments, layer_options
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.positional_embedding import sinusoidal_positions
 from keras_transformer.models.encoder import Encoder
 from keras_transformer.models.sequence_model import SequenceModel
+from keras_transformer.training.losses import check_weights
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -33,7 +35,8 @@ class Forecaster(SequenceModel):
     The model works on windows of level 0 and scale 1 (`normalize_windows`), so
     `f(a x + b) = a f(x) + b` for a > 0, and a history of one repeated value is its own forecast.
     `fit` minimizes the loss in the same units: it does not matter whether a series counts sunspots
-    or millions. Metrics compare targets and means in the units of the series. The weights exist
+    or millions. Metrics compare targets and means in the units of the series. A missing target (see
+    `ForecastLoss`) does not count in the loss, but makes such metrics NaN. The weights exist
     from the start; you need not call `build`.
 
     Args:
@@ -58,6 +61,7 @@ class Forecaster(SequenceModel):
             after and, where values are missing, between real steps. It may hold anything. A step
             with a NaN is padding, too. The forecast begins after the last real step.
         training: whether dropout is applied.
+        mask: boolean (B, T), which Keras carries from `keras.layers.Masking`; it hides steps, too.
 
     Returns:
         float32 tensor (B, horizon, F, 1 + Q): the mean, then the quantiles in rising order. A
@@ -100,6 +104,7 @@ class Forecaster(SequenceModel):
         super().__init__(**kwargs)
         quantiles = check_quantiles(quantiles)
         options = layer_options(keep_arguments(self, locals()))
+        check_heads(d_model, num_heads)
         self.history_length = check_positive_int("history_length", history_length)
         self.horizon = check_positive_int("horizon", horizon)
         self.num_features = check_positive_int("num_features", num_features)
@@ -122,6 +127,8 @@ class Forecaster(SequenceModel):
         self.positions = sinusoidal_positions(sum(self.num_patches), d_model)[::-1]  # (N + M, D)
         self.build()
 
+    reads_ids = False
+
     @property
     def num_patches(self) -> tuple[int, int]:
         """The numbers of patches of the history, N, and of the horizon, M."""
@@ -141,8 +148,8 @@ class Forecaster(SequenceModel):
         specs = {name: keras.InputSpec("float32", x, name=name) for name, x in shapes.items()}
         return [specs if self.num_covariates else specs["history"]]
 
-    def call(self, inputs, training: bool | None = None) -> Tensor:
-        window = self._read(inputs)
+    def call(self, inputs, training: bool | None = None, mask=None) -> Tensor:
+        window = self._read(inputs, mask)
         history, level, scale = normalize_windows(window.history, window.padding_mask)
         x, token_mask = self._tokens(window._replace(history=history))  # (B, N + M, D)
         x = self.dropout_layer(x, training=training)
@@ -153,9 +160,10 @@ class Forecaster(SequenceModel):
             forecast = ops.concatenate([mean, quantiles], axis=-1)  # (B, horizon, F, 1 + Q)
         return level[..., None] + scale[..., None] * forecast
 
-    def _read(self, inputs) -> Window:
+    def _read(self, inputs, mask=None) -> Window:
+        mask = mask["history"] if isinstance(mask, dict) else mask  # Keras carries it
         sizes = self.history_length, self.horizon, self.num_features, self.num_covariates
-        return read_window(inputs, *sizes)
+        return read_window(inputs, *sizes, mask)
 
     def _tokens(self, window):
         """Projects the patches of history and horizon, and adds their positions.
@@ -203,9 +211,30 @@ class Forecaster(SequenceModel):
         scale = normalize_windows(window.history, window.padding_mask).scale  # (B, 1, F)
         y = ops.cast(y, "float32")
         check_targets(y, self.horizon, self.num_features)
+        if not isinstance(self.loss, ForecastLoss):
+            y = all_finite(y, "A target is missing, which only ForecastLoss leaves out.")
         y = ops.divide_no_nan(y, scale)
         y_pred = ops.divide_no_nan(y_pred, scale[..., None])
         return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def compute_mask(self, inputs, mask=None):
+        """Returns None: the forecast has no padding, whatever mask the history carries."""
+
+    def check_batch(self, inputs, labels=None, sample_weight=None):
+        super().check_batch(inputs, labels, sample_weight)
+        if inputs is not None:
+            checked_inputs(inputs, self.horizon, self.num_features, self.num_covariates)
+        if labels is not None:
+            check_targets(labels, self.horizon, self.num_features)
+        if labels is not None and sample_weight is not None:
+            check_weights(sample_weight, labels.shape)
+
+    def check_class_weight(self, class_weight):
+        """Refuses it: Keras would read the targets as classes."""
+        raise ValueError(
+            "class_weight has no meaning for forecasts, which have no classes; give sample_weight "
+            "of shape (B,) or (B, horizon)."
+        )
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Computes the compiled metrics of targets and means, in the units of the series."""

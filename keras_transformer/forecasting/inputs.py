@@ -5,6 +5,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_transformer._typing import Tensor
+from keras_transformer.layers.masks import as_mask
 
 NAMES = ("history", "padding_mask", "covariates")
 
@@ -18,7 +19,12 @@ class Window(NamedTuple):
 
 
 def read_window(
-    inputs, history_length: int, horizon: int, num_features: int, num_covariates: int
+    inputs,
+    history_length: int,
+    horizon: int,
+    num_features: int,
+    num_covariates: int,
+    carried_mask: Tensor | None = None,
 ) -> Window:
     """Cuts the last `history_length` steps, up to the last real one, from every row.
 
@@ -28,6 +34,7 @@ def read_window(
         horizon: the steps after the history that covariates cover.
         num_features: F.
         num_covariates: C.
+        carried_mask: the mask (B, T) that Keras carries with the history, or None.
 
     Returns:
         A `Window`; a step with a NaN counts as padding.
@@ -35,14 +42,13 @@ def read_window(
     Raises:
         ValueError: if an input is missing, unknown or has another shape.
     """
-    inputs = inputs if isinstance(inputs, dict) else {"history": inputs}
-    inputs = {name: value for name, value in inputs.items() if value is not None}
-    _check_inputs(inputs, num_features, num_covariates)
-    _check_steps(inputs, horizon)
+    inputs = checked_inputs(inputs, horizon, num_features, num_covariates)
     history = ops.cast(inputs["history"], "float32")
     mask = ops.all(ops.isfinite(history), axis=-1)  # (B, T)
     if "padding_mask" in inputs:
-        mask = ops.logical_and(mask, ops.cast(inputs["padding_mask"], "bool"))
+        mask = ops.logical_and(mask, as_mask("padding_mask", inputs["padding_mask"]))
+    if carried_mask is not None:
+        mask = ops.logical_and(mask, carried_mask)
     origin = real_lengths(mask)  # (B,)
     covariates = ops.zeros((ops.shape(history)[0], history_length + horizon, 0), "float32")
     if "covariates" in inputs:
@@ -82,6 +88,15 @@ def steps_around(values: Tensor, origin: Tensor, before: int, after: int = 0) ->
     steps = ops.expand_dims(origin, 1) + ops.arange(before + after, dtype="int32")
     steps = ops.reshape(steps, (-1, before + after, *[1] * len(rest)))
     return ops.take_along_axis(values, steps, axis=1)
+
+
+def checked_inputs(inputs, horizon: int, num_features: int, num_covariates: int) -> dict:
+    """Returns the inputs of a `Forecaster` as a dict; raises if their shapes do not fit."""
+    inputs = inputs if isinstance(inputs, dict) else {"history": inputs}
+    inputs = {name: value for name, value in inputs.items() if value is not None}
+    _check_inputs(inputs, num_features, num_covariates)
+    _check_steps(inputs, horizon)
+    return inputs
 
 
 def _check_inputs(inputs: dict, num_features: int, num_covariates: int) -> None:

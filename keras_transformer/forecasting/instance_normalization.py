@@ -5,6 +5,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_transformer._typing import Tensor
+from keras_transformer.layers.masks import as_mask
 
 
 class NormalizedWindows(NamedTuple):
@@ -38,6 +39,9 @@ def normalize_windows(values: Tensor, padding_mask: Tensor | None = None) -> Nor
         its values are 0 and its scale is exactly 0, however large that value. A window without real
         steps has level 0 and scale 0.
 
+    Raises:
+        ValueError: for a mask of floats.
+
     Example:
         >>> windows = normalize_windows(np.array([[[10.0], [30.0], [20.0], [0.0]]]))
         >>> float(np.squeeze(windows.level))
@@ -47,7 +51,7 @@ def normalize_windows(values: Tensor, padding_mask: Tensor | None = None) -> Nor
     """
     if padding_mask is None:
         padding_mask = ops.ones(ops.shape(values)[:2], "bool")
-    real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
+    real = ops.expand_dims(as_mask("padding_mask", padding_mask), -1)  # (B, T, 1)
     count = ops.maximum(ops.sum(ops.cast(real, "float32"), axis=1, keepdims=True), 1.0)
     values = ops.where(real, ops.cast(values, "float32"), 0.0)
     # Subtract the last value first: a window of one repeated value then has a scale of exactly 0.

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer._typing import Tensor
 from keras_transformer.checks import check_quantiles
+from keras_transformer.training.distribution import replicas, sum_over_replicas
 
 
 def pinball_loss(targets: Tensor, forecasts: Tensor, quantiles: Sequence[float]) -> Tensor:
@@ -37,9 +38,12 @@ def pinball_loss(targets: Tensor, forecasts: Tensor, quantiles: Sequence[float])
 class ForecastLoss(keras.losses.Loss):
     """The squared error of the mean plus twice the mean pinball loss of the quantiles.
 
-    Compile a `Forecaster` with it. The second term approximates the continuous ranked probability
-    score, the integral of twice the pinball loss over all levels (Gneiting and Raftery, 2007,
-    "Strictly Proper Scoring Rules, Prediction, and Estimation", section 4.2).
+    Compile a `Forecaster` with it. A step of the targets is missing if a feature of it is NaN or
+    infinite, as in the history. Missing steps count neither in the sum nor in its divisor.
+
+    The second term approximates the continuous ranked probability score, the integral of twice the
+    pinball loss over all levels (Gneiting and Raftery, 2007, "Strictly Proper Scoring Rules,
+    Prediction, and Estimation", section 4.2).
 
     Args:
         quantiles: the Q levels; give those of the `Forecaster`.
@@ -52,7 +56,7 @@ class ForecastLoss(keras.losses.Loss):
         sample_weight: optional weights, (B,), (B, horizon) or (B, horizon, F).
 
     Returns:
-        Scalar, float32: the mean over windows, steps and features.
+        Scalar, float32: the mean over windows, known steps and features; 0 if no step is known.
 
     Raises:
         ValueError: if the levels do not rise within (0, 1), if `y_pred` has another number of
@@ -91,11 +95,17 @@ class ForecastLoss(keras.losses.Loss):
                 f"y_pred must end in the mean and {len(self.quantiles)} quantiles, but its shape "
                 f"is {tuple(y_pred.shape)}; give ForecastLoss the quantiles of the Forecaster."
             )
+        known = ops.all(ops.isfinite(y_true), axis=-1, keepdims=True)  # (B, horizon, 1)
+        y_true = ops.where(known, y_true, 0.0)
         losses = ops.square(y_true - y_pred[..., 0])  # (B, horizon, F)
         if self.quantiles:
             pinball = pinball_loss(y_true, y_pred[..., 1:], self.quantiles)
             losses = losses + 2.0 * ops.mean(pinball, axis=-1)
-        return losses
+        # Keras divides by all steps and the number of replicas. Undo that; divide by known steps.
+        known = ops.cast(known, "float32")
+        steps = ops.cast(ops.size(known), "float32") * replicas()
+        num_known = ops.maximum(sum_over_replicas(ops.sum(known)), 1.0)
+        return losses * known * (steps / num_known)
 
     def get_config(self):
         return {**super().get_config(), "quantiles": list(self.quantiles)}

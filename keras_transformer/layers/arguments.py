@@ -7,6 +7,8 @@ from typing import Any, TypedDict
 import keras
 import numpy as np
 
+from keras_transformer.checks import check_bool
+
 
 class LayerOptions(TypedDict, total=False):
     """The arguments that the layers of a stack share, besides their sizes; see `DecoderLayer`.
@@ -26,6 +28,9 @@ class LayerOptions(TypedDict, total=False):
     cross_attention: bool
 
 
+# The arguments of all layers that are True or False.
+BOOLEANS = ("norm_first", "use_bias", "rotary", "cross_attention", "sinusoids")
+
 # What the `locals()` of an `__init__` hold besides the arguments to keep.
 NOT_KEPT = ("self", "__class__", "kwargs", "options", "name", "dtype", "trainable")
 
@@ -42,12 +47,18 @@ def keep_arguments(layer: keras.layers.Layer, arguments: Mapping[str, Any]) -> d
 
     Returns:
         The arguments by name, without `self` and those of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: if one of `BOOLEANS` is not a boolean.
     """
     kept = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in arguments.items()
         if name not in NOT_KEPT
     }
+    for name in BOOLEANS:
+        if name in kept:
+            check_bool(name, kept[name])
     layer.arguments = SimpleNamespace(**kept)
     return kept
 

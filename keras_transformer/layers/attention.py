@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
+import keras
 from keras import ops
 
 from keras_transformer._typing import Tensor
 from keras_transformer.backend import HAS_FUSED_ATTENTION, fused_attention, matmul_by_head
+from keras_transformer.layers.masks import as_mask
 
 # The logit of a hidden key. It is finite, so that the softmax is defined where all are hidden.
 HIDDEN = -1e30
@@ -32,6 +34,8 @@ def attention_scores(query: Tensor, key: Tensor, mask: Tensor | None = None) -> 
     logits = matmul_by_head(query, key, transpose_y=True)  # (B, H, T, S)
     logits = ops.cast(logits, "float32")
     if mask is not None:
+        if keras.backend.standardize_dtype(mask.dtype) != "bool":
+            mask = as_mask("mask", mask)
         logits = ops.where(mask, logits, HIDDEN)
     if logits.shape[-1] == 1:  # a single key takes it all; Keras warns of a softmax over one
         return ops.ones_like(logits)

@@ -10,7 +10,7 @@ from keras_transformer.checks import check_rate
 from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.attention_memory import attend
 from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.masks import combine_masks
+from keras_transformer.layers.masks import join_masks, takes_carried_masks
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 
@@ -41,7 +41,8 @@ class DecoderLayer(keras.layers.Layer):
         encoder_output: tensor (B, S, D), or the `Memory` that `cross_attention.project_memory`
             returns for it; None without cross-attention.
         padding_mask: boolean (B, T), True at real target tokens.
-        source_padding_mask: boolean (B, S), True at real source tokens.
+        source_padding_mask: boolean (B, S), True at real source tokens. Masks that Keras carries
+            with `x` and `encoder_output` hide positions as well.
         attention_mask: boolean, broadcastable to (B, T, T), or with a cache to (B, T, L), True =
             may attend. It replaces the causal mask, but not `padding_mask`.
         position_ids: integers (T,) or (B, T), the positions for `rotary`; by default they continue
@@ -55,7 +56,8 @@ class DecoderLayer(keras.layers.Layer):
 
     Raises:
         ValueError: for a width, a number of heads or a rate out of range; when called, if
-            `encoder_output` is missing, or given to a layer without cross-attention.
+            `encoder_output` is missing, or given to a layer without cross-attention, or for a mask
+            of floats.
 
     Example:
         >>> layer = DecoderLayer(d_model=8, num_heads=2, d_ff=32)
@@ -82,6 +84,7 @@ class DecoderLayer(keras.layers.Layer):
     ):
         # Else Keras would cast a `Memory` in every step, if sub-layers have another dtype.
         super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
         keep_arguments(self, locals())
         check_rate("attention_dropout", attention_dropout)
         check_rate("feed_forward_dropout", feed_forward_dropout)
@@ -113,6 +116,7 @@ class DecoderLayer(keras.layers.Layer):
         self.feed_forward.build(x_shape)
         self.feed_forward_residual.build(x_shape)
 
+    @takes_carried_masks("x", "encoder_output")
     def call(
         self,
         x,
@@ -124,14 +128,17 @@ class DecoderLayer(keras.layers.Layer):
         position_ids=None,
         cache=None,
         scores=None,
+        **carried,
     ):
+        of_source = carried.pop("encoder_output_mask", None)
+        masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
         self._check_encoder_output(encoder_output)
         x = self.self_attention_residual(
             ops.cast(x, self.compute_dtype),
             sublayer=lambda x: attend(
                 self.self_attention,
                 x,
-                attention_mask=combine_masks(padding_mask, attention_mask),
+                attention_mask=join_masks(carried, **masks),
                 use_causal_mask=attention_mask is None,
                 position_ids=position_ids,
                 cache=cache,
@@ -145,7 +152,7 @@ class DecoderLayer(keras.layers.Layer):
                     self.cross_attention,
                     x,
                     encoder_output,
-                    attention_mask=source_padding_mask,
+                    attention_mask=join_masks(of_source, source_padding_mask=source_padding_mask),
                     record=scores and scores.cross_attention,
                 ),
             )  # (B, T, D)

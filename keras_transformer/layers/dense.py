@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.checks import check_positive_int
+from keras_transformer.checks import check_bool, check_positive_int
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -19,7 +19,9 @@ class Dense(keras.layers.Dense):
     """
 
     def __init__(self, units: int, **kwargs):
-        # Keras refuses NumPy integers.
+        # Keras refuses NumPy integers, and cannot save NumPy booleans.
+        if "use_bias" in kwargs:
+            kwargs["use_bias"] = check_bool("use_bias", kwargs["use_bias"])
         super().__init__(check_positive_int("units", units), **kwargs)
 
     def call(self, inputs, training=None):

@@ -9,6 +9,7 @@ from keras_transformer.checks import check_rate
 from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.attention_memory import attend
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.masks import join_masks, takes_carried_masks
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 
@@ -35,7 +36,8 @@ class EncoderLayer(keras.layers.Layer):
 
     Call arguments:
         x: tensor (B, S, D).
-        padding_mask: boolean (B, S), True at real tokens.
+        padding_mask: boolean (B, S), True at real tokens. A mask that Keras carries with `x`, from
+            `keras.layers.Embedding(mask_zero=True)`, hides positions as well.
         scores: a `ScoreRecorder`, which gets the attention scores (B, H, S, S).
         training: whether dropout is applied; Keras passes it on to the layers inside.
 
@@ -43,7 +45,7 @@ class EncoderLayer(keras.layers.Layer):
         Tensor (B, S, D).
 
     Raises:
-        ValueError: for a width, a number of heads or a rate out of range.
+        ValueError: for a width, a number of heads or a rate out of range, or a mask of floats.
 
     Example:
         >>> ops.shape(EncoderLayer(d_model=8, num_heads=2, d_ff=32)(np.ones((1, 3, 8))))
@@ -67,6 +69,7 @@ class EncoderLayer(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         keep_arguments(self, locals())
         check_rate("attention_dropout", attention_dropout)
         check_rate("feed_forward_dropout", feed_forward_dropout)
@@ -99,13 +102,14 @@ class EncoderLayer(keras.layers.Layer):
         self.feed_forward.build(x_shape)
         self.feed_forward_residual.build(x_shape)
 
-    def call(self, x, *, padding_mask=None, scores=None):
+    @takes_carried_masks("x")
+    def call(self, x, *, padding_mask=None, scores=None, **carried):
         x = self.self_attention_residual(
             x,
             sublayer=lambda x: attend(
                 self.self_attention,
                 x,
-                attention_mask=padding_mask,
+                attention_mask=join_masks(carried, padding_mask=padding_mask),
                 record=scores and scores.self_attention,
             ),
         )  # (B, S, D)

@@ -1,5 +1,9 @@
 """Every mask of the library: boolean, True = may attend, passed explicitly."""
 
+import inspect
+
+import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer._typing import Tensor
@@ -58,15 +62,38 @@ def segment_mask(segments):
     return ops.equal(ops.expand_dims(segments, 2), ops.expand_dims(segments, 1))
 
 
+def as_mask(name, mask):
+    """Returns a mask as boolean; integers other than 0 are True.
+
+    Args:
+        name: the name of the argument, for the error.
+        mask: tensor or array of booleans or integers.
+
+    Raises:
+        ValueError: for floats: both 0 and 1 have been used in them for "may attend".
+    """
+    mask = mask if hasattr(mask, "dtype") else np.asarray(mask)
+    dtype = keras.backend.standardize_dtype(mask.dtype)
+    if "float" in dtype:
+        raise ValueError(
+            f"{name} must be boolean, True = may attend, but is {dtype}; pass `mask == 0` if it "
+            "holds 0 and -inf, or `mask > 0` if it holds 1 and 0."
+        )
+    return ops.cast(mask, "bool")
+
+
 def combine_masks(*masks: Tensor | None) -> Tensor | None:
     """Joins masks with "and"; None hides nothing.
 
     Args:
         *masks: each None, a padding mask of the keys (B, S), or an attention mask that
-            broadcasts to (B, T, S).
+            broadcasts to (B, T, S); boolean, or integers of which 0 hides.
 
     Returns:
         Boolean tensor that broadcasts to (B, T, S), or None if every mask is None.
+
+    Raises:
+        ValueError: for a mask of floats.
 
     Example:
         >>> real = padding_mask(np.array([[5, 3, 0]]), pad_id=0)
@@ -77,18 +104,59 @@ def combine_masks(*masks: Tensor | None) -> Tensor | None:
     for mask in masks:
         if mask is None:
             continue
-        mask = ops.cast(mask, "bool")
+        mask = as_mask("A mask", mask)
         if len(mask.shape) == 2:
             mask = ops.expand_dims(mask, 1)  # (B, 1, S)
         combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
 
 
-def full_mask(attention_mask, use_causal_mask, query, keys, first=0):
+def takes_carried_masks(*inputs: str):
+    """Lets Keras hand the masks that the inputs of a call carry to `call`, in `**carried`.
+
+    `keras.layers.Embedding(mask_zero=True)` gives its output a mask, which later layers pass on.
+    Keras fills an argument that is named `mask` if a call has one tensor, and `<input>_mask` for
+    each input if it has several. It looks for these names in the signature of `call`.
+
+    Args:
+        *inputs: the names of the inputs in `call`.
+
+    Returns:
+        A decorator of `call`, which must take `**carried`.
+    """
+    names = ("mask", *(f"{name}_mask" for name in inputs))
+
+    def declare(call):
+        signature = inspect.signature(call)
+        kept = [x for x in signature.parameters.values() if x.kind is not x.VAR_KEYWORD]
+        masks = [inspect.Parameter(x, inspect.Parameter.KEYWORD_ONLY, default=None) for x in names]
+        call.__signature__ = signature.replace(parameters=[*kept, *masks])
+        return call
+
+    return declare
+
+
+def join_masks(carried, **named):
+    """Joins masks that a call was given with those that its inputs carry.
+
+    Args:
+        carried: a mask (B, S), or a nested structure of such masks and None: the tensors of a
+            `Memory` carry none.
+        **named: masks for `combine_masks` by the names of the call's arguments, for errors.
+
+    Returns:
+        Boolean tensor that broadcasts to (B, T, S), or None if every mask is None.
+    """
+    given = (None if mask is None else as_mask(name, mask) for name, mask in named.items())
+    return combine_masks(*given, *keras.tree.flatten(carried))
+
+
+def full_mask(attention_mask, carried, use_causal_mask, query, keys, first=0):
     """Joins the masks of an attention layer's call: which keys each query may attend to.
 
     Args:
         attention_mask: boolean, (B, S) or broadcastable to (B, T, S), or None.
+        carried: the masks (B, S) that the keys carry, as in `join_masks`.
         use_causal_mask: whether the keys after a query are hidden from it.
         query: tensor (B, H, T, D/H).
         keys: tensor (B, H, S, D/H).
@@ -97,7 +165,7 @@ def full_mask(attention_mask, use_causal_mask, query, keys, first=0):
     Returns:
         Boolean tensor that broadcasts to (B, H, T, S), or None if all may attend to all.
     """
-    mask = combine_masks(attention_mask)  # broadcasts to (B, T, S), or None
+    mask = join_masks(carried, attention_mask=attention_mask)  # broadcasts to (B, T, S), or None
     if use_causal_mask:
         causal = causal_mask(ops.shape(query)[2], ops.shape(keys)[2], first)  # (1, T, S)
         mask = combine_masks(mask, causal)  # broadcasts to (B, T, S)

@@ -12,7 +12,7 @@ from keras_transformer.layers.attention import attention
 from keras_transformer.layers.attention_memory import Memory
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.masks import full_mask
+from keras_transformer.layers.masks import full_mask, takes_carried_masks
 from keras_transformer.layers.rotary import rotate
 
 
@@ -38,7 +38,8 @@ class MultiHeadAttention(keras.layers.Layer):
         value: tensor (B, S, D), or a `Memory` from `project_memory`; `query` by default
             (self-attention).
         key: tensor (B, S, D); `value` by default.
-        attention_mask: boolean, (B, S) or broadcastable to (B, T, S), True = may attend.
+        attention_mask: boolean, (B, S) or broadcastable to (B, T, S), True = may attend. A mask
+            that Keras carries with the keys hides them as well.
         use_causal_mask: whether the keys after a query are hidden from it.
         position_ids: integers (T,) or (B, T), the positions for `rotary`; by default they continue
             after the cache.
@@ -53,7 +54,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Raises:
         ValueError: if `d_model` is not a multiple of `num_heads`, the rate is outside [0, 1), or
-            `rotary` is used with heads of odd width or for cross-attention.
+            `rotary` is used with heads of odd width or for cross-attention, or for a mask of
+            floats.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -72,6 +74,7 @@ class MultiHeadAttention(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         keep_arguments(self, locals())
         self.d_model, self.num_heads = check_heads(d_model, num_heads)
         self.dropout = check_rate("dropout", dropout)
@@ -103,6 +106,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.memory_projection.build(vectors)
         self.output_projection.build(vectors)
 
+    @takes_carried_masks("query", "value", "key")
     def call(
         self,
         query,
@@ -115,15 +119,18 @@ class MultiHeadAttention(keras.layers.Layer):
         cache=None,
         return_attention_scores=False,
         training=None,
+        **carried,
     ):
         self._check_call(query, value, key)
+        if value is not None:  # the query's own mask hides no keys
+            carried = [carried.get(name) for name in ("value_mask", "key_mask")]
         query, keys, values = self.project(query, value, key)  # (B, H, T or S, D/H) each
         first = 0 if cache is None else cache.index
         if self.rotary:
             query, keys = (rotate(x, position_ids, first) for x in (query, keys))
         if cache is not None:
             keys, values = cache.update(keys, values)  # (B, H, S, D/H) each
-        mask = full_mask(attention_mask, use_causal_mask, query, keys, first)
+        mask = full_mask(attention_mask, carried, use_causal_mask, query, keys, first)
         drops = training and self.dropout
         heads, scores = attention(
             query,

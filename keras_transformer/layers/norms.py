@@ -10,4 +10,6 @@ NORMS = {
 
 def make_norm(norm, name, dtype):
     """Makes the layer that `NORMS` has for the key `norm`, with the library's epsilon."""
-    return NORMS[norm](epsilon=1e-6, name=name, dtype=dtype)
+    layer = NORMS[norm](epsilon=1e-6, name=name, dtype=dtype)
+    layer.supports_masking = True  # Keras forgot it for `RMSNormalization`
+    return layer

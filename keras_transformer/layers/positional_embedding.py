@@ -83,6 +83,7 @@ class PositionalEmbedding(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # it would round ids given as floats
+        self.supports_masking = True
         keep_arguments(self, locals())
         self.vocab_size = check_positive_int("vocab_size", vocab_size)
         self.d_model = check_positive_int("d_model", d_model)

@@ -41,6 +41,7 @@ class Residual(keras.layers.Layer):
 
     def __init__(self, dropout=0.0, norm_first=False, norm="layer_norm", **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         keep_arguments(self, locals())
         check_rate("dropout", dropout)
         self.norm_first = norm_first

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.decoder_layer import DecoderLayer
+from keras_transformer.layers.masks import takes_carried_masks
 from keras_transformer.models.stack import Stack
 
 
@@ -23,7 +24,8 @@ class Decoder(Stack):
         encoder_output: tensor (B, S, D), or the list that `project_memory` returns for it; None
             without cross-attention.
         padding_mask: boolean (B, T), True at real target tokens.
-        source_padding_mask: boolean (B, S), True at real source tokens.
+        source_padding_mask: boolean (B, S), True at real source tokens. Masks that Keras carries
+            with `x` and `encoder_output` hide positions as well.
         attention_mask: boolean, broadcastable to (B, T, T), or with a cache to (B, T, L), True =
             may attend. It replaces the causal mask, but not `padding_mask`.
         position_ids: integers (T,) or (B, T), the positions for `rotary`; by default they continue
@@ -36,7 +38,7 @@ class Decoder(Stack):
         Tensor (B, T, D).
 
     Raises:
-        ValueError: for a number, a width or a rate out of range.
+        ValueError: for a number, a width or a rate out of range, or a mask of floats.
 
     Example:
         >>> decoder = Decoder(num_layers=2, d_model=8, num_heads=2, d_ff=32)
@@ -50,6 +52,7 @@ class Decoder(Stack):
     def build(self, x_shape, encoder_output_shape=None):
         super().build(x_shape, encoder_output_shape)
 
+    @takes_carried_masks("x", "encoder_output")
     def call(
         self,
         x,
@@ -61,10 +64,13 @@ class Decoder(Stack):
         position_ids=None,
         cache=None,
         scores=None,
+        **carried,
     ):
         x = ops.cast(x, self.compute_dtype)
         is_projected = isinstance(encoder_output, (list, tuple))
         memories = encoder_output if is_projected else [encoder_output] * self.num_layers
+        if is_projected:  # a `Memory` carries no mask
+            carried.pop("encoder_output_mask", None)
         caches = cache or [None] * self.num_layers
         for layer, memory, layer_cache in zip(self.layers, memories, caches, strict=True):
             x = layer(
@@ -76,6 +82,7 @@ class Decoder(Stack):
                 position_ids=position_ids,
                 cache=layer_cache,
                 scores=scores,
+                **carried,
             )  # (B, T, D)
         return x if self.final_norm is None else self.final_norm(x)
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.encoder_layer import EncoderLayer
+from keras_transformer.layers.masks import takes_carried_masks
 from keras_transformer.models.stack import Stack
 
 
@@ -20,7 +21,8 @@ class Encoder(Stack):
 
     Call arguments:
         x: tensor (B, S, D).
-        padding_mask: boolean (B, S), True at real positions.
+        padding_mask: boolean (B, S), True at real positions. A mask that Keras carries with `x`
+            hides positions as well.
         scores: a `ScoreRecorder`, which gets the attention scores of each layer.
         training: whether dropout is applied; Keras passes it on to the layers inside.
 
@@ -28,7 +30,7 @@ class Encoder(Stack):
         Tensor (B, S, D).
 
     Raises:
-        ValueError: for a number, a width or a rate out of range.
+        ValueError: for a number, a width or a rate out of range, or a mask of floats.
 
     Example:
         >>> ops.shape(Encoder(num_layers=2, d_model=8, num_heads=2, d_ff=32)(np.ones((1, 3, 8))))
@@ -37,8 +39,9 @@ class Encoder(Stack):
 
     layer_class = EncoderLayer
 
-    def call(self, x, *, padding_mask=None, scores=None):
+    @takes_carried_masks("x")
+    def call(self, x, *, padding_mask=None, scores=None, **carried):
         x = ops.cast(x, self.compute_dtype)
         for layer in self.layers:
-            x = layer(x, padding_mask=padding_mask, scores=scores)  # (B, S, D)
+            x = layer(x, padding_mask=padding_mask, scores=scores, **carried)  # (B, S, D)
         return x if self.final_norm is None else self.final_norm(x)

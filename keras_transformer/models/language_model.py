@@ -146,6 +146,14 @@ class LanguageModel(TokenModel):
             "visible": ops.pad(visible, ((0, 0), (0, 0), (0, more))),  # (B, K, P + L * K)
         }
 
+    def check_batch(self, inputs, labels=None, sample_weight=None):
+        if isinstance(inputs, (tuple, list, dict)):
+            raise ValueError(
+                f"LanguageModel takes ids (B, T), one tensor, but received {len(inputs)} in a "
+                f"{type(inputs).__name__}."
+            )
+        super().check_batch(inputs, labels, sample_weight)
+
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.vocab_size)
 

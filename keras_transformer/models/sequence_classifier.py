@@ -14,6 +14,7 @@ from keras_transformer.layers.masks import padding_mask
 from keras_transformer.layers.pooling import masked_mean
 from keras_transformer.models.encoder import Encoder
 from keras_transformer.models.sequence_model import SequenceModel
+from keras_transformer.training.losses import check_weights
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -90,6 +91,28 @@ class SequenceClassifier(SequenceModel):
         x = masked_mean(self.encoder(x, padding_mask=mask, training=training), mask)  # (B, D)
         x = self.dropout_layer(x, training=training)
         return ops.cast(self.output_projection(x), "float32")  # (B, C)
+
+    def check_batch(self, inputs, labels=None, sample_weight=None):
+        super().check_batch(inputs, labels, sample_weight)
+        if labels is None:
+            return
+        shape = tuple(labels.shape)
+        if len(shape) != 1 and (len(shape) != 2 or shape[1] not in (None, 1, self.num_classes)):
+            raise ValueError(
+                f"labels must be classes (B,), or one-hot rows (B, {self.num_classes}), but have "
+                f"the shape {shape}."
+            )
+        if sample_weight is not None:
+            check_weights(sample_weight, (shape[0], 1))
+
+    def check_class_weight(self, class_weight):
+        """Refuses weights of classes that the model does not have."""
+        unknown = sorted(x for x in class_weight if x not in range(self.num_classes))
+        if unknown:
+            raise ValueError(
+                f"class_weight has weights for {unknown}, but the classes are 0 to "
+                f"{self.num_classes - 1}."
+            )
 
     def compute_output_shape(self, ids_shape):
         return (ids_shape[0], self.num_classes)

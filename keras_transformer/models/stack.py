@@ -37,6 +37,7 @@ class Stack(keras.layers.Layer):
     ):
         # Else Keras would cast a `Memory` in every step, if sub-layers have another dtype.
         super().__init__(autocast=False, name=name, dtype=dtype, trainable=trainable)
+        self.supports_masking = True
         keep_arguments(self, {**locals(), **options})
         self.num_layers = check_positive_int("num_layers", num_layers)
         policy = self.dtype_policy

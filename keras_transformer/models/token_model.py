@@ -10,7 +10,7 @@ from keras_transformer.models import search_cache
 from keras_transformer.models.sequence_model import SequenceModel
 from keras_transformer.training import step
 from keras_transformer.training.distribution import replicas, sum_over_replicas
-from keras_transformer.training.losses import MaskedCrossentropy
+from keras_transformer.training.losses import MaskedCrossentropy, check_labels, check_weights
 from keras_transformer.training.metrics import StepMetrics
 from keras_transformer.training.shards import default_shards
 
@@ -194,6 +194,15 @@ class TokenModel(SequenceModel):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
+    def check_batch(self, inputs, labels=None, sample_weight=None):
+        super().check_batch(inputs, labels, sample_weight)
+        if labels is None or not isinstance(self.loss, MaskedCrossentropy):
+            return
+        predicted = keras.tree.flatten(inputs)[-1]  # the ids of which each predicts the next
+        check_labels(labels, None if predicted is None else predicted.shape[1])
+        if sample_weight is not None:
+            check_weights(sample_weight, labels.shape)
+
     def make_train_function(self, force=False):
         if self.r_drop_paused and not force:  # an interrupted `fit` left it so
             self.r_drop_paused, force = False, True
@@ -202,15 +211,12 @@ class TokenModel(SequenceModel):
             self.optimizer.build(self.trainable_variables)
         super().make_train_function(force)
 
-    def fit(self, *args, class_weight=None, **kwargs):
-        """Trains as `keras.Model.fit` does, without `class_weight`; use `sample_weight`."""
-        step.refuse_class_weight(class_weight)
-        return super().fit(*args, **kwargs)
-
-    def train_on_batch(self, *args, class_weight=None, **kwargs):
-        """Trains as `keras.Model.train_on_batch` does, without `class_weight`."""
-        step.refuse_class_weight(class_weight)
-        return super().train_on_batch(*args, **kwargs)
+    def check_class_weight(self, class_weight):
+        """Refuses it: Keras would read each row of labels as one class."""
+        raise ValueError(
+            "class_weight has no meaning for sequences of labels: Keras would read each row as one "
+            "class. Give sample_weight of shape (B, T), such as a table of weights at the labels."
+        )
 
     def reset_metrics(self):
         super().reset_metrics()

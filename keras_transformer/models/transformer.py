@@ -153,11 +153,7 @@ class Transformer(TokenModel):
         Returns:
             Tensor (B, T, D).
         """
-        if not isinstance(inputs, (tuple, list)) or len(inputs) != 2:
-            raise ValueError(
-                "Transformer takes a pair, (source_ids, target_ids), but received a "
-                f"{type(inputs).__name__}."
-            )
+        self._check_pair(inputs)
         source_ids, target_ids = inputs
         encoder_scores, decoder_scores = scores or (None, None)
         return self.decoder(
@@ -215,6 +211,17 @@ class Transformer(TokenModel):
         if track_coverage:
             cache["coverage"] = ops.zeros((batch_size, beam_size, source_length), "float32")
         return cache
+
+    def check_batch(self, inputs, labels=None, sample_weight=None):
+        self._check_pair(inputs)
+        super().check_batch(inputs, labels, sample_weight)
+
+    def _check_pair(self, inputs):
+        if not isinstance(inputs, (tuple, list)) or len(inputs) != 2:
+            raise ValueError(
+                "Transformer takes a pair, (source_ids, target_ids), but received a "
+                f"{type(inputs).__name__}."
+            )
 
     def _check_tying(self):
         same_vocabulary = self.tied_embeddings in ("all", "source_target")

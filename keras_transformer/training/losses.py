@@ -69,12 +69,13 @@ def token_weights(labels, sample_weight=None):
         Tensor (B, T), float32, 0 at padding.
     """
     weights = ops.cast(padding_mask(labels, PAD_ID), "float32")  # (B, T)
-    return weights if sample_weight is None else weights * per_token(sample_weight)
+    return weights if sample_weight is None else weights * per_token(sample_weight, labels)
 
 
-def per_token(sample_weight):
-    """Turns weights (B,) into (B, 1), and all to float32."""
+def per_token(sample_weight, labels):
+    """Turns weights (B,) into (B, 1), and all to float32; checks that they fit the labels."""
     sample_weight = ops.cast(sample_weight, "float32")
+    check_weights(sample_weight, ops.shape(labels))
     return sample_weight[:, None] if len(sample_weight.shape) == 1 else sample_weight
 
 
@@ -96,6 +97,24 @@ def check_labels(labels, length) -> None:
         raise ValueError(
             f"labels must be ids (B, T), one for each of T={length} predictions, but their rows "
             f"have the shape {shape[1:]}."
+        )
+
+
+def check_weights(sample_weight, shape) -> None:
+    """Refuses weights that do not fit labels of a shape, as far as the sizes are known.
+
+    Args:
+        sample_weight: tensor (B,), or with more of the axes of `shape`.
+        shape: sizes (B, ...), some of them None or tensors.
+    """
+    sizes = tuple(sample_weight.shape)
+    pairs = zip(sizes, shape, strict=False)
+    fits = (a == 1 or a == b or not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)
+    if not 1 <= len(sizes) <= len(shape) or not all(fits):
+        known = tuple(x if isinstance(x, int) else None for x in shape)
+        raise ValueError(
+            f"sample_weight must have one weight per row of the labels {known}, or one per label, "
+            f"but has the shape {sizes}."
         )
 
 
@@ -142,7 +161,7 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras would read one weight per sentence as one per position.
-        sample_weight = None if sample_weight is None else per_token(sample_weight)
+        sample_weight = None if sample_weight is None else per_token(sample_weight, y_true)
         return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true, y_pred):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.checks import check_positive_int
+from keras_transformer.checks import check_number, check_positive_int
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -51,9 +51,14 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         super().__init__()
         self.d_model = check_positive_int("d_model", d_model)
         self.warmup_steps = check_positive_int("warmup_steps", warmup_steps)
-        if not scale > 0:
-            raise ValueError(f"scale must be a positive number, but is {scale!r}.")
-        self.scale = scale
+        self.scale = check_number(
+            "scale", scale, float, "a positive number", lambda x: 0 < x < float("inf")
+        )
+        if total_steps is not None:
+            total_steps = check_positive_int("total_steps", total_steps)
+        cooldown_steps = check_number(
+            "cooldown_steps", cooldown_steps, int, "an integer", lambda x: True
+        )
         if cooldown_steps and (total_steps is None or not 0 < cooldown_steps <= total_steps):
             raise ValueError(
                 "cooldown_steps must be in [0, total_steps], but cooldown_steps="

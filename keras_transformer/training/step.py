@@ -41,6 +41,8 @@ class Loss(NamedTuple):
 def unpack(*args) -> Batch:
     """Makes a `Batch` from the arguments of a step."""
     inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
+    if labels is None:
+        raise ValueError("A TokenModel learns from labels (B, T), but the batch has none.")
     labels = ids_of_labels(labels)
     weights = token_weights(labels, sample_weight)
     return Batch(inputs, labels, sample_weight, weights, num_real_tokens(labels))
@@ -72,7 +74,7 @@ def forward(model, inputs, training, parts):
             "Layers of this model add losses (add_loss or activity_regularizer), which cannot be "
             "summed over parts of a batch; compile with micro_batches=1 and num_shards=1."
         )
-    return states, sum((ops.sum(ops.cast(x, "float32")) for x in added), ops.zeros(()))
+    return states, sum((ops.sum(ops.cast(x, "float32")) for x in added), ops.zeros((), "float32"))
 
 
 def run_batch(model, batch, *, training, parts=1, at_once=1, r_drop=0.0, with_states=False):
@@ -116,7 +118,7 @@ def run_batch(model, batch, *, training, parts=1, at_once=1, r_drop=0.0, with_st
         return [*gradients, *loss], ops.cast(states, states_dtype) if with_states else None
 
     # One list of sums: the gradients, then the three numbers of a `Loss`.
-    zeros = [ops.zeros(v.shape, v.dtype) for v in variables] + [ops.zeros(())] * 3
+    zeros = [ops.zeros(v.shape, v.dtype) for v in variables] + [ops.zeros((), "float32")] * 3
     tensors = batch.labels, batch.token_weights, *keras.tree.flatten(batch.inputs)
     (*gradients, total, nll, added), states = backend.sum_over_parts(
         run_part, tensors, zeros, parts=parts, at_once=at_once, rows_dtype=states_dtype
@@ -124,19 +126,10 @@ def run_batch(model, batch, *, training, parts=1, at_once=1, r_drop=0.0, with_st
     return gradients, Loss(total, nll, added), states
 
 
-def refuse_class_weight(class_weight) -> None:
-    """Raises a ValueError unless `class_weight` is None."""
-    if class_weight is not None:
-        raise ValueError(
-            "class_weight has no meaning for sequences of labels: Keras would read each row as one "
-            "class. Give sample_weight of shape (B, T), such as a table of weights at the labels."
-        )
-
-
 def regularization(model):
     """Adds up what the regularizers of the trainable weights cost: a float32 scalar."""
     costs = (ops.cast(v.regularizer(v), "float32") for v in _regularized(model))
-    return sum(costs, ops.zeros(()))
+    return sum(costs, ops.zeros((), "float32"))
 
 
 def add_regularization(model, gradients):

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from keras_transformer import Forecaster, ForecastLoss
@@ -18,6 +19,16 @@ SMALL = {
     "d_model": 16,
     "num_heads": 4,
     "d_ff": 32,
+}
+SERIES_OF_TWO = {
+    "history_length": 8,
+    "horizon": 3,
+    "num_features": 2,
+    "num_layers": 1,
+    "d_model": 8,
+    "num_heads": 2,
+    "d_ff": 8,
+    "dropout": 0.0,
 }
 PATCHES = pytest.mark.parametrize("patch_length", [1, 3, 4])
 # Keras 3.15 turns its variables into arrays in a way of which NumPy 2.4 warns.
@@ -422,3 +433,45 @@ def test_targets_of_another_shape_are_refused(series, shape):
     model.compile("sgd", ForecastLoss(model.quantiles), run_eagerly=True)
     with pytest.raises(ValueError, match=r"targets must have the shape \(B, 5, 2\).*but have"):
         model.train_on_batch(series(9), np.zeros(shape))
+
+
+def test_missing_targets_do_not_count(random):
+    """The loss and the new weights are those of a batch in which they were never asked for."""
+    model = Forecaster(**SERIES_OF_TWO)
+    history, targets = random(6, 8, 2), random(6, 3, 2)
+    missing = targets.copy()
+    missing[1, 2, 0], missing[4, 0, 1], missing[5] = np.nan, np.inf, np.nan
+    forecast = as_array(model(history)).astype("float64")
+    known = np.isfinite(missing).all(axis=-1)  # (B, horizon)
+    scale = history.std(axis=1, keepdims=True, dtype="float64")
+    errors = (targets[..., None] - forecast) / scale[..., None]
+    levels = np.array(model.quantiles)
+    pinball = np.maximum(levels * errors[..., 1:], (levels - 1) * errors[..., 1:])
+    losses = errors[..., 0] ** 2 + 2 * pinball.mean(axis=-1)  # (B, horizon, F)
+    weights = np.arange(1.0, 7.0)
+    model.compile(keras.optimizers.SGD(0.1), ForecastLoss(model.quantiles), run_eagerly=True)
+    found = model.test_on_batch(history, missing, sample_weight=weights)
+    expected = (losses * weights[:, None, None])[known].mean()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    found = model.train_on_batch(history, missing)
+    np.testing.assert_allclose(found, losses[known].mean(), rtol=1e-5)
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+
+
+def test_a_batch_of_missing_targets_changes_nothing(random):
+    model = Forecaster(**SERIES_OF_TWO)
+    model.compile(keras.optimizers.SGD(0.1), ForecastLoss(model.quantiles), run_eagerly=True)
+    before = model.get_weights()
+    assert model.train_on_batch(random(2, 8, 2), np.full((2, 3, 2), np.nan)) == 0.0
+    for weight, old in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, old)
+
+
+def test_other_losses_refuse_a_missing_target(random):
+    model = Forecaster(**{**SERIES_OF_TWO, "quantiles": ()})
+    model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
+    before = model.get_weights()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="A target is missing"):
+        model.train_on_batch(random(2, 8, 2), np.full((2, 3, 2), np.nan))
+    for weight, old in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, old)

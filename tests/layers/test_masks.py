@@ -1,7 +1,19 @@
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
+from keras_transformer import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    Forecaster,
+    MultiHeadAttention,
+    attention_scores,
+    masked_mean,
+    normalize_windows,
+)
 from keras_transformer.layers.masks import (
     causal_mask,
     combine_masks,
@@ -59,6 +71,44 @@ def test_combined_mask_is_true_where_every_mask_is():
 
 def test_a_mask_of_keys_alone_is_spread_over_the_queries():
     assert as_array(combine_masks(np.array([[1, 0, 1]]))).tolist() == [[[True, False, True]]]
+
+
+FLOATS = np.array([[0.0, 0.0, -np.inf]]), np.array([[1.0, 1.0, 0.0]])
+SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 8}
+X = np.ones((1, 3, 8), "float32")
+SERIES = {"history_length": 3, "horizon": 1, "num_layers": 1}
+# The name of the argument, and a call with a mask.
+TAKERS = [
+    ("A mask", combine_masks),
+    ("mask", lambda mask: attention_scores(X[:, None], X[:, None], mask[:, None, None])),
+    ("padding_mask", lambda mask: masked_mean(X, mask)),
+    ("padding_mask", lambda mask: normalize_windows(X, mask).values),
+    ("attention_mask", lambda mask: MultiHeadAttention(8, 2)(X, attention_mask=mask)),
+    ("padding_mask", lambda mask: EncoderLayer(**SIZES)(X, padding_mask=mask)),
+    ("padding_mask", lambda mask: Encoder(num_layers=1, **SIZES)(X, padding_mask=mask)),
+    ("padding_mask", lambda mask: DecoderLayer(**SIZES)(X, X, padding_mask=mask)),
+    ("attention_mask", lambda mask: DecoderLayer(**SIZES)(X, X, attention_mask=mask)),
+    ("source_padding_mask", lambda mask: Decoder(1, **SIZES)(X, X, source_padding_mask=mask)),
+    (
+        "padding_mask",
+        lambda mask: Forecaster(**SERIES, **SIZES)({"history": X[..., :1], "padding_mask": mask}),
+    ),
+]
+
+
+@pytest.mark.parametrize("mask", FLOATS)
+@pytest.mark.parametrize(("name", "take"), TAKERS)
+def test_a_mask_of_floats_is_refused_wherever_there_is_one(name, take, mask):
+    with pytest.raises(ValueError, match=f"{name} must be boolean, True = may attend, but is fl"):
+        take(mask)
+
+
+@pytest.mark.parametrize(("name", "take"), TAKERS)
+def test_a_mask_of_integers_is_read_as_a_boolean_one(name, take):
+    keras.utils.set_random_seed(0)
+    expected = as_array(take(np.array([[True, True, False]])))
+    keras.utils.set_random_seed(0)
+    np.testing.assert_array_equal(as_array(take(np.array([[1, 1, 0]]))), expected)
 
 
 def test_no_mask_stays_none():
