@@ -1,5 +1,6 @@
 """Checks of arguments: one error that names the field, the value and the remedy."""
 
+import re
 from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -50,7 +51,10 @@ def check_seed(value) -> int:
 
 
 def check_texts(name: str, texts) -> list[str]:
-    """Returns `texts` as a list of strings; raises a TypeError that names what is not one."""
+    """Returns `texts` as a list of strings; raises a TypeError that names what is not one.
+
+    A lone surrogate, which is no character and which UTF-8 cannot spell, becomes U+FFFD.
+    """
     texts = texts.tolist() if hasattr(texts, "tolist") else texts  # NumPy or pandas
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"{name} must be a list of strings, but is one: {texts!r}; use [text].")
@@ -61,7 +65,12 @@ def check_texts(name: str, texts) -> list[str]:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"{name}[{i}] must be a string, but is {text!r}.")
-    return texts
+    return [without_surrogates(text) for text in texts]
+
+
+def without_surrogates(text: str) -> str:
+    """Returns a string that UTF-8 can spell: with U+FFFD for each lone surrogate."""
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def check_aligned(**named) -> list[list[str]]:

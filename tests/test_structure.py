@@ -78,6 +78,7 @@ ALLOWED = {
 ORDER = {
     "data": [
         "special_tokens",
+        "blank_text",
         "corpus",
         "tokenizer",
         "synthetic",
@@ -104,6 +105,7 @@ ORDER = {
     ],
     "decoding": [
         "result",
+        "beginning",
         "strategies",
         "top_k",
         "sampling",
@@ -159,6 +161,7 @@ ORDER = {
     ],
     "inference": [
         "text_module",
+        "prefixes",
         "text_search",
         "translation_graph",
         "generation_graph",

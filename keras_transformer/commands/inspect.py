@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.checks import check_new_file
+from keras_transformer.checks import check_new_file, without_surrogates
 from keras_transformer.commands.loading import search_options
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
 from keras_transformer.commands.training_callbacks import LOGS
@@ -51,7 +51,7 @@ def run(options) -> None:
     out = Path(options.out)
     check_text(options.sentence)
     # Bytes that are not UTF-8 arrive as surrogates, which no file can hold.
-    sentence = options.sentence.encode("utf-8", "replace").decode()
+    sentence = without_surrogates(options.sentence)
     check_new_file("--out", out)
     new_figure(1, 1)  # before the model is loaded: fails without matplotlib
     translator = load_translator(options.run, **search_options(options))

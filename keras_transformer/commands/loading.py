@@ -9,7 +9,6 @@ import tensorflow as tf
 from keras_transformer.commands.options import SEARCH
 from keras_transformer.decoding.strategies import Beam, Greedy
 from keras_transformer.inference.run_directory import is_run, load_translator
-from keras_transformer.inference.text_search import as_tensor
 from keras_transformer.inference.translator import translate_in_batches
 from keras_transformer.training.shards import num_cores
 from keras_transformer.version_directory import saved_model_path
@@ -60,20 +59,9 @@ def loaded(path, options):
     if is_run(path):
         cores = {"num_parallel_batches": num_cores()}
         translator = load_translator(path, **cores, **search_options(options))
-        max_length = translator.graph.max_source_length
-        cut = []  # for each text, whether only its beginning is read
-
-        def translate(texts):
-            cut.extend(are_cut(translator, texts))
-            return translator(texts)
-
-        yield translate
-        if any(cut):
-            print(
-                f"note: {sum(cut)} of {len(cut)} lines are read up to token {max_length}; give a "
-                "larger --max-source-length (and --max-length), or one sentence per line",
-                file=sys.stderr,
-            )
+        limit = f"are read up to token {translator.graph.max_source_length}; give"
+        with _cuts_counted(translator.translate_tensor, limit) as translate:
+            yield translate
         return
     exported = saved_model_path(path)
     if exported is None:
@@ -84,11 +72,31 @@ def loaded(path, options):
     import tensorflow_text  # noqa: F401, the SavedModel holds its ops
 
     model = tf.saved_model.load(str(exported))
-    yield lambda texts: translate_in_batches(texts, model.signatures["serving_default"]).texts
+    signature = model.signatures["serving_default"]
+
+    def serve(text):
+        answer = signature(text=text)
+        # An export of an older version does not say which sources it cuts.
+        return {"source_cut": tf.zeros_like(answer["score"], tf.bool), **answer}
+
+    with _cuts_counted(serve, "are longer than the export reads; export it with") as translate:
+        yield translate
 
 
-def are_cut(translator, texts) -> list[bool]:
-    """Returns for each text whether a translator reads only its beginning."""
-    texts = as_tensor([text.strip() for text in texts])
-    lengths = translator.tokenizer.tokenize(texts).row_lengths() + 1
-    return (lengths > translator.graph.max_source_length).numpy().tolist()
+@contextmanager
+def _cuts_counted(function, limit):
+    """Yields a function from texts to translations; prints how many texts were cut at the end."""
+    cut = []  # for each text, whether only its beginning was read
+
+    def translate(texts):
+        translations, new = translate_in_batches(texts, function)
+        cut.extend(new)
+        return translations.texts
+
+    yield translate
+    if any(cut):
+        print(
+            f"note: {sum(cut)} of {len(cut)} lines {limit} a larger --max-source-length (and "
+            "--max-length), or give one sentence per line",
+            file=sys.stderr,
+        )

@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple
 
 from keras_transformer._typing import StrPath
 from keras_transformer.checks import check_choice, check_positive_int
+from keras_transformer.data.blank_text import is_blank
 
 MAX_CHARS = 10_000
 _UTF16_AND_UTF32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
@@ -176,7 +177,7 @@ def _corpus(pairs: Iterator[tuple[bytes, bytes]], errors, max_chars, names) -> C
             target = _decode(pair[1], f"{names[-1]}:{i}", errors, "skip")
             if source is None or target is None:
                 skipped["invalid UTF-8"] += 1
-            elif not source.strip() or not target.strip():
+            elif is_blank(source) or is_blank(target):
                 skipped["empty"] += 1
             elif max(len(source), len(target)) > max_chars:
                 skipped["too long"] += 1

@@ -3,12 +3,14 @@
 import io
 from collections.abc import Iterable
 
+import numpy as np
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_transformer._typing import StrPath, Tensor
-from keras_transformer.checks import check_positive_int, check_texts
+from keras_transformer.checks import check_positive_int, check_texts, without_surrogates
+from keras_transformer.data.blank_text import is_blank
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
 
@@ -89,6 +91,7 @@ class Tokenizer(tf.Module):
                 normalization_rule_name="identity",
                 remove_extra_whitespaces=False,
                 add_dummy_prefix=False,
+                required_chars=SPACE_SYMBOL,  # also of text with few spaces or none
                 pad_id=PAD_ID,
                 unk_id=UNK_ID,
                 bos_id=START_ID,
@@ -128,12 +131,13 @@ class Tokenizer(tf.Module):
         """Splits every text into subword ids, without special tokens.
 
         Args:
-            texts: strings (N,), a tensor or a list. Bytes that are not UTF-8 become U+FFFD.
+            texts: strings (N,), a tensor or a list. Bytes that are not UTF-8 and lone surrogates
+                become U+FFFD.
 
         Returns:
             Ragged tensor (N, None), int32.
         """
-        texts = tf.reshape(tf.convert_to_tensor(texts, tf.string), [-1])
+        texts = _as_tensor(texts)
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
         texts = tf.strings.regex_replace(texts, ESCAPE, ESCAPE + "a")
         texts = tf.strings.regex_replace(texts, SPACE_SYMBOL, ESCAPE + "b")
@@ -146,7 +150,7 @@ class Tokenizer(tf.Module):
         (2020), "BPE-Dropout: Simple and Effective Subword Regularization".
 
         Args:
-            texts: list of strings.
+            texts: list of strings; lone surrogates become U+FFFD.
             rate: the probability that a merge is skipped.
             seed: an integer; the same seed gives the same ids.
 
@@ -174,6 +178,8 @@ class Tokenizer(tf.Module):
             String tensor (N,), valid UTF-8.
         """
         texts = self._sentencepiece().detokenize(ids)
+        # A vocabulary of older versions may have no piece for a space, and spells it in bytes.
+        texts = tf.strings.regex_replace(texts, SPACE_SYMBOL, " ")
         texts = tf.strings.regex_replace(texts, ESCAPE + "b", SPACE_SYMBOL)
         return tf.strings.regex_replace(texts, ESCAPE + "a", ESCAPE)
 
@@ -196,7 +202,7 @@ def _parts_to_learn_from(texts):
             raise TypeError(f"texts[{i}] must be a string, but is {text!r}.")
         for known in _escape(text).split(UNLEARNT):
             for start in range(0, len(known), LEARNT_CHARS):
-                if (part := known[start : start + LEARNT_CHARS]).strip():
+                if not is_blank(part := known[start : start + LEARNT_CHARS]):
                     yield part
 
 
@@ -209,8 +215,18 @@ def _keeping_failures(parts, failures):
         raise
 
 
+def _as_tensor(texts):
+    """Strings as a tensor (N,); lone surrogates, which TensorFlow refuses, become U+FFFD."""
+    if not tf.is_tensor(texts):
+        texts = np.ravel(np.array(texts, object))
+        texts = [without_surrogates(text) if isinstance(text, str) else text for text in texts]
+    return tf.reshape(tf.convert_to_tensor(texts, tf.string), [-1])
+
+
 def _escape(text: str) -> str:
-    return text.replace(ESCAPE, ESCAPE + "a").replace(SPACE_SYMBOL, ESCAPE + "b")
+    return (
+        without_surrogates(text).replace(ESCAPE, ESCAPE + "a").replace(SPACE_SYMBOL, ESCAPE + "b")
+    )
 
 
 def _check_model(model: bytes) -> int:

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_transformer._typing import Tensor
 from keras_transformer.backend import batched_gather, take
+from keras_transformer.decoding.beginning import Beginning
 from keras_transformer.decoding.compaction import (
     Search,
     no_capacity,
@@ -159,8 +160,8 @@ class BeamSearch(Search):
     def offers(self, state: BeamState, outputs):
         """The best k <= K tokens after each hypothesis, and the log-probabilities they lead to.
 
-        A finished hypothesis offers padding at cost 0. One inside its prefix offers only the
-        prefix's next token. One that cannot win offers only what is impossible.
+        A finished hypothesis offers padding at cost 0. One inside its beginning offers only what
+        goes on with that. One that cannot win offers only what is impossible.
 
         Args:
             state: `BeamState`.
@@ -172,15 +173,17 @@ class BeamSearch(Search):
         """
         beam_size = self.strategy.size
         ids = ops.reshape(state.ids, (-1, ops.shape(state.ids)[2]))  # (B * K, L)
-        prefix_ids = ops.repeat(state.options.prefix_ids, beam_size, axis=0)  # (B * K, P)
+        beginning = Beginning(
+            *(ops.repeat(field, beam_size, axis=0) for field in state.options.beginning)
+        )  # (B * K, ...) each
         logits, only_live = outputs, self.model.logits is not None
         if only_live:
             live = live_rows(state)  # (R,)
-            outputs, ids, prefix_ids = take((outputs, ids, prefix_ids), live)  # (R, ...) each
+            outputs, ids, beginning = take((outputs, ids, beginning), live)  # (R, ...) each
             logits = self.model.logits(outputs)  # (R, V)
         k = min(beam_size, logits.shape[-1])
         log_probs, tokens = candidates(
-            logits, ids, prefix_ids, state.position, k, self.strategy, self.end_id
+            logits, ids, beginning, state.position, k, self
         )  # (R, k) each; R = B * K unless only_live
         if only_live:
             log_probs, tokens = spread((log_probs, tokens), state)  # (B * K, k) each

@@ -102,9 +102,8 @@ class GreedySearch(Search):
         """One more token for each hypothesis."""
         outputs, cache = self.model.step(state.tokens, state.cache, state.position)
         logits = outputs if self.model.logits is None else self.model.logits(outputs)  # (B, V)
-        rules = self.strategy, self.end_id
-        prefix_ids = state.options.prefix_ids  # (B, P)
-        log_probs, tokens = candidates(logits, state.ids, prefix_ids, state.position, 1, *rules)
+        beginning = state.options.beginning
+        log_probs, tokens = candidates(logits, state.ids, beginning, state.position, 1, self)
         log_probs, tokens = log_probs[:, 0], tokens[:, 0]  # (B,)
         here = ops.arange(ops.shape(state.ids)[1]) == state.position  # (L,)
         here = ops.logical_and(here, ops.logical_not(ops.expand_dims(state.done, 1)))  # (B, L)

@@ -1,4 +1,4 @@
-"""What may follow a hypothesis: forbidden tokens, forced prefixes, and the best of the rest.
+"""What may follow a hypothesis: forbidden tokens, its beginning, and the best of the rest.
 
 A logits processor is a function `processor(ids, position, vocab_size)` of the tokens so far,
 integers (R, L); only the first `position` columns are real. It returns which tokens are forbidden,
@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.backend import batched_gather
+from keras_transformer.decoding.beginning import not_a_beginning
 from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.decoding.sampling import sample
 from keras_transformer.decoding.strategies import Sample
@@ -21,33 +22,50 @@ from keras_transformer.decoding.top_k import allowed_top_k, log_sum_exp
 FEW = 8
 
 
-def candidates(logits, ids, prefix_ids, position, k, strategy, end_id):
+def candidates(logits, ids, beginning, position, k, search):
     """The k tokens that may follow each hypothesis, and their log-probabilities.
 
     Args:
         logits: tensor (R, V).
         ids: int32 (R, L), the tokens so far.
-        prefix_ids: int32 (R, P), padded with 0, how each hypothesis must begin.
+        beginning: `Beginning`.
         position: integer scalar, the number of tokens so far.
         k: how many tokens; 1 to sample.
-        strategy: `Strategy`: a `Sample` draws, any other takes the most probable.
-        end_id: the token that ends a hypothesis.
+        search: a `Search`, for its strategy (a `Sample` draws, any other takes the most probable),
+            the token that ends a hypothesis, and the model's spelling.
 
     Returns:
         Log-probabilities, float32, and tokens, int32: (R, k) each. A place that no token can fill
         has the log-probability IMPOSSIBLE.
     """
-    logits = ops.cast(logits, "float32")
-    forbidden, struck = forbidden_tokens(strategy, end_id, ids, position, logits.shape[-1])
-    if isinstance(strategy, Sample):
-        top_logits, tokens = sampled(logits, forbidden, struck, position, strategy)  # (R, 1) each
-        normalizer = log_sum_exp(logits)  # (R, 1)
+    logits, strategy = ops.cast(logits, "float32"), search.strategy
+    vocab_size = logits.shape[-1]
+    forbidden, struck = forbidden_tokens(strategy, search.end_id, ids, position, vocab_size)
+
+    def begin():
+        mask = with_struck(forbidden, struck, vocab_size)  # (V,) or (R, V)
+        spelling = search.model.spelling
+        mask = not_a_beginning(beginning, spelling, ids, position, mask)  # (R, V)
+        return choose(logits, k, mask, [], position, strategy)
+
+    def go_on():
+        return choose(logits, k, forbidden, struck, position, strategy)
+
+    if all(field.shape[1] == 0 for field in beginning):
+        top_logits, tokens, normalizer = go_on()  # (R, k), (R, k), (R, 1)
     else:
-        # (R, k) each, and (R, 1)
-        top_logits, tokens, normalizer = allowed_top_k(logits, k, forbidden, struck)
-    top_logits, tokens = force_prefix(prefix_ids, position, logits, top_logits, tokens)
+        longest = sum(ops.shape(field)[1] for field in beginning)  # tokens
+        top_logits, tokens, normalizer = ops.cond(position < longest, begin, go_on)
     log_probs = top_logits - normalizer  # (R, k)
     return ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE), tokens
+
+
+def choose(logits, k, forbidden, struck, position, strategy):
+    """The logits of k tokens that may be chosen, the tokens, and the normalizer of all logits."""
+    if isinstance(strategy, Sample):
+        forbidden = with_struck(forbidden, struck, logits.shape[-1])
+        return *sampled(logits, forbidden, position, strategy), log_sum_exp(logits)
+    return allowed_top_k(logits, k, forbidden, struck)
 
 
 def forbidden_tokens(strategy, end_id, ids, position, vocab_size):
@@ -84,42 +102,20 @@ def forbidden_tokens(strategy, end_id, ids, position, vocab_size):
     return functools.reduce(ops.logical_or, forbidden) if forbidden else None, struck
 
 
-def sampled(logits, forbidden, struck, position, strategy):
-    """The logit and the token that a `Sample` draws among those allowed: (R, 1) each."""
-    forbidden = False if forbidden is None else forbidden
+def with_struck(forbidden, struck, vocab_size):
+    """What `forbidden_tokens` returns as one mask: boolean (V,) or (R, V)."""
+    mask = ops.zeros((vocab_size,), "bool") if forbidden is None else forbidden
     for token, active in struck:
-        here = ops.arange(logits.shape[-1]) == token  # (V,)
-        forbidden = ops.logical_or(forbidden, ops.logical_and(here, active))
+        here = ops.arange(vocab_size) == token  # (V,)
+        mask = ops.logical_or(mask, ops.logical_and(here, active))
+    return mask
+
+
+def sampled(logits, forbidden, position, strategy):
+    """The logit and the token that a `Sample` draws among those allowed: (R, 1) each."""
     allowed = ops.where(forbidden, IMPOSSIBLE, logits)  # (R, V)
     chosen = ops.expand_dims(sample(allowed, position, strategy), 1)  # (R, 1)
     return batched_gather(allowed, chosen), chosen
-
-
-def force_prefix(prefix_ids, position, logits, top_logits, tokens):
-    """Replaces the candidates of a row that is inside its prefix by the prefix's next token.
-
-    Args:
-        prefix_ids: int32 (R, P), padded with 0 after the end of each.
-        position: integer scalar, the number of tokens so far.
-        logits: tensor (R, V).
-        top_logits: tensor (R, k), the largest logits.
-        tokens: int32 (R, k), their tokens.
-
-    Returns:
-        The new logits and tokens. Inside a prefix the first is its next token, and the others are
-        IMPOSSIBLE. So is a token that the vocabulary does not have.
-    """
-    if prefix_ids.shape[1] == 0:
-        return top_logits, tokens
-    here = ops.arange(ops.shape(prefix_ids)[1]) == position  # (P,)
-    wanted = ops.sum(ops.where(here, prefix_ids, 0), axis=1, keepdims=True)  # (R, 1)
-    wanted = ops.cast(wanted, "int32")
-    forced = ops.clip(wanted, 0, logits.shape[-1] - 1)  # (R, 1)
-    first = ops.arange(tokens.shape[1]) == 0  # (k,)
-    possible = ops.logical_and(first, forced == wanted)  # (R, k)
-    logit = ops.where(possible, batched_gather(logits, forced), IMPOSSIBLE)  # (R, k)
-    inside = forced > 0
-    return ops.where(inside, logit, top_logits), ops.where(inside, forced, tokens)
 
 
 def no_repeat_ngram(size):

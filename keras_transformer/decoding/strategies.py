@@ -12,6 +12,7 @@ from keras import ops
 from keras_transformer._typing import Tensor
 from keras_transformer.backend import take
 from keras_transformer.checks import check_counts, check_ints, check_number, check_positive_int
+from keras_transformer.decoding.beginning import Beginning, Spelling
 
 # With a larger length penalty, the scores of all long hypotheses are too near 0 to differ.
 LARGEST_ALPHA = 10
@@ -206,6 +207,8 @@ class RowOptions(NamedTuple):
         max_lengths: integers (B,) of at least 1, the most tokens of each. A hypothesis that reaches
             it competes as it is.
         prefix_ids: integers (B, P), padded with 0: every hypothesis begins so.
+        prefix_text: integers (B, W, 2), text that follows these; see `decoding.beginning`. The
+            `SearchModel` must have a `spelling`.
 
     Example:
         >>> RowOptions(max_lengths=[5, 9]).max_lengths
@@ -215,6 +218,12 @@ class RowOptions(NamedTuple):
     length_penalty: Tensor | None = None
     max_lengths: Tensor | None = None
     prefix_ids: Tensor | None = None
+    prefix_text: Tensor | None = None
+
+    @property
+    def beginning(self) -> Beginning:
+        """How the hypotheses of each sentence begin."""
+        return Beginning(self.prefix_ids, self.prefix_text)
 
 
 def row_options(rows, start_ids, strategy, max_length) -> RowOptions:
@@ -227,12 +236,12 @@ def row_options(rows, start_ids, strategy, max_length) -> RowOptions:
         max_length: integer, or integer scalar.
 
     Returns:
-        `RowOptions` of float32 (B,), int32 (B,) and int32 (B, P).
+        `RowOptions` of float32 (B,), int32 (B,), int32 (B, P) and int32 (B, W, 2).
     """
     rows = RowOptions() if rows is None else rows
     if not isinstance(rows, RowOptions):
         raise ValueError(f"rows must be RowOptions(...) or None, but is {rows!r}.")
-    alpha, max_lengths, prefix_ids = rows
+    alpha, max_lengths, prefix_ids, prefix_text = rows
     alpha = (
         strategy.length_penalty if alpha is None else _values("length_penalty", start_ids, alpha)
     )
@@ -240,10 +249,13 @@ def row_options(rows, start_ids, strategy, max_length) -> RowOptions:
     max_lengths = ops.zeros_like(start_ids) + max_length  # (B,)
     if prefix_ids is None:
         prefix_ids = ops.zeros((ops.shape(start_ids)[0], 0), "int32")
+    if prefix_text is None:
+        prefix_text = ops.zeros((ops.shape(start_ids)[0], 0, 2), "int32")
     return RowOptions(
         ops.zeros_like(start_ids, "float32") + ops.cast(alpha, "float32"),
         ops.minimum(max_lengths, ops.cast(own, "int32")),
         ops.cast(prefix_ids, "int32"),
+        ops.cast(prefix_text, "int32"),
     )
 
 
@@ -294,6 +306,7 @@ class SearchModel(NamedTuple):
             can still win. R changes from step to step.
         score_adjustment: `score_adjustment(cache)`, floats (B, K) of at most 0, added to the score
             of a hypothesis that ends.
+        spelling: what the tokens spell, a `Spelling`; for rows with a `prefix_text`.
 
     Example:
         >>> def spell(token_ids, cache, position):  # 1, then 2, then the end token 3
@@ -310,6 +323,7 @@ class SearchModel(NamedTuple):
     compact_cache: Callable | None = None
     logits: Callable | None = None
     score_adjustment: Callable | None = None
+    spelling: Spelling | None = None
 
 
 def as_search_model(model) -> SearchModel:

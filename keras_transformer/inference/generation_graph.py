@@ -8,12 +8,14 @@ import tensorflow as tf
 
 from keras_transformer.data.special_tokens import END_ID, PAD_ID
 from keras_transformer.decoding.strategies import RowOptions, Strategy
+from keras_transformer.inference.prefixes import SPACE
 from keras_transformer.inference.text_search import (
     TOKENS_AT_A_TIME,
     TextSearch,
     as_scores,
     check_rows,
     detokenize,
+    has_ended,
     in_batches,
     log_probs_of,
     padded,
@@ -30,6 +32,11 @@ class GenerationGraph:
 
     The first three methods are the signatures of an exported generator. Every input is a vector of
     B values and every output has B rows, so that a server can join requests into a batch.
+
+    Those that generate also answer, as bool:
+
+    - `prompt_cut`: whether the prompt is longer than the model reads, so that only its end counts;
+    - `ended`: whether the continuation reached its end token, and not a limit of its length.
     """
 
     signatures = ("serving_default", "generate", "score")
@@ -43,7 +50,11 @@ class GenerationGraph:
 
     @signature(text=tf.string)
     def serving_default(self, text):
-        """Prompts, `text`, to prompts with what follows, `text`, `continuation` and `score`."""
+        """Prompts, `text`, to prompts with what follows, `text`, `continuation` and `score`.
+
+        The pieces of a prompt stay as they are, but for a space at its end: that belongs to the
+        word that follows.
+        """
         return self._continued(text, tf.fill([tf.size(text)], self.max_length))
 
     @signature(text=tf.string, max_length=tf.int32)
@@ -59,21 +70,42 @@ class GenerationGraph:
         return as_scores(self.token_log_probs(ids), lengths)
 
     def _continued(self, text, max_length):
-        rows = RowOptions(max_lengths=max_length)
-        result = self.search.best(*self.prompt_ids(text), self.strategy, rows)
-        continuation = detokenize(self.tokenizer, result.ids)[:, 0]  # (B,)
+        ids, lengths, space, cut = self.prompt(text)
+        rows = RowOptions(None, max_length, None, self.search.prefixes.spans(space))
+        result = self.search.best(ids, lengths, self.strategy, rows)
+        written = detokenize(self.tokenizer, result.ids)[:, 0]  # (B,)
+        without_space = tf.strings.regex_replace(written, "^ ", "")
+        continuation = tf.where(space == "", written, without_space)  # (B,)
         prompt = tf.strings.unicode_transcode(tf.reshape(text, [-1]), "UTF-8", "UTF-8")
         return {
             "text": tf.strings.join([prompt, continuation]),
             "continuation": continuation,
             "score": result.scores[:, 0],
+            "prompt_cut": cut,
+            "ended": has_ended(result)[:, 0],
         }
 
-    def prompt_ids(self, text):
-        """Strings (B,) to the last tokens of each, (B, P), and their number (B,)."""
+    def prompt(self, text):
+        """What is read of prompts, strings (B,).
+
+        A space at the end of a prompt belongs to the word that follows: it is not read, but the
+        continuation begins with it.
+
+        Returns:
+            The last tokens, int32 (B, P), their number (B,), the space after them, strings (B,),
+            and whether there are more before them, bool (B,).
+        """
         tokens = self.tokenizer.tokenize(tf.reshape(text, [-1]))  # (B, None)
-        # The index is negative: the model must have room for `max_length` more.
-        return padded(tokens[:, self.max_length - self.model.max_length :])
+        room = self.model.max_length - self.max_length
+        # A space has as many tokens as bytes, or fewer. It takes no room from the prompt.
+        last = tokens[:, -room - len(SPACE) :]
+        ids, end = self.search.prefixes.split(last, len(SPACE))
+        has_space = end == SPACE  # (B,)
+        ids = tf.where(has_space[:, None], ids, last.to_tensor(PAD_ID))  # (B, room + 3)
+        lengths = tf.math.count_nonzero(ids, axis=1)
+        cut = tokens.row_lengths() - last.row_lengths() + lengths > room
+        ids, lengths = padded(tf.RaggedTensor.from_tensor(ids, lengths)[:, -room:])
+        return ids, lengths, tf.where(has_space, end, ""), cut
 
     def text_ids(self, text):
         """Strings (B,) to ids (B, T) with the end token, and their lengths (B,)."""

@@ -5,11 +5,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.data.blank_text import is_blank
 from keras_transformer.data.special_tokens import PAD_ID, START_ID
 from keras_transformer.decoding.history import RETURNED, Hypothesis, tokens_of
 from keras_transformer.decoding.strategies import Sample
-from keras_transformer.inference.text_search import detokenize, shift_right
-from keras_transformer.inference.translator import Translator
+from keras_transformer.inference.text_search import as_tensor, detokenize, shift_right
+from keras_transformer.inference.translator import Translator, warn_of_cuts
 from keras_transformer.models.transformer import AttentionScores
 
 ENCODER, DECODER, CROSS = "Encoder self-attention", "Decoder self-attention", "Cross-attention"
@@ -93,7 +94,8 @@ def inspect_translation(translator: Translator, text: str) -> Inspection:
     graph = translator.graph
     if isinstance(graph.strategy, Sample):
         raise ValueError("Sample(...) has no tree to show; use Beam(...) or Greedy(...).")
-    source_ids, _ = graph.source_ids(tf.constant([text.encode("utf-8", "replace")]))  # (1, S)
+    source_ids, _, cut = graph.source(as_tensor([text]))  # (1, S), (1,), (1,)
+    warn_of_cuts(cut.numpy(), graph, stacklevel=3)
     history = graph.search.history(source_ids, graph.strategy)
     results = [i for i, node in enumerate(history) if node.fate == RETURNED]
     results.sort(key=lambda i: -history[i].score)
@@ -123,5 +125,5 @@ def inspect_translation(translator: Translator, text: str) -> Inspection:
 
 def check_text(text: str) -> None:
     """A ValueError if a text is blank."""
-    if not text.strip():
+    if is_blank(text):
         raise ValueError(f"The sentence must have words to look at, but is {text!r}.")

@@ -48,8 +48,9 @@ class TextGenerator(TextModule):
 
     Tokenization, the search and detokenization are one TensorFlow graph, the same in Python and
     in the exported SavedModel. A prompt is read at once; its continuation does not depend on the
-    others in its batch. A text for which the model computes no finite number is continued by "",
-    score -1e9.
+    others in its batch. A space at the end of a prompt belongs to the word that follows; the other
+    pieces of a prompt stay as they are, so end it after a whole word. A text for which the model
+    computes no finite number is continued by "", score -1e9.
 
     Args:
         model: a `LanguageModel`.
@@ -135,5 +136,5 @@ class TextGenerator(TextModule):
         """How well the model predicts texts, per token and per byte."""
         texts = check_texts("texts", texts)
         log_probs, per_token = self.score(texts)
-        num_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
+        num_bytes = sum(len(text.encode()) for text in texts)
         return text_perplexity(sum(log_probs), sum(map(len, per_token)), num_bytes)

@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 from keras_transformer.backend import check_tensorflow
-from keras_transformer.checks import check_positive_int
+from keras_transformer.checks import check_ints
 
 # A vocabulary may have up to this many ids more than the tokenizer, to be a multiple of 64 or 128.
 VOCABULARY_PADDING = 128
 # What a search calls.
 SEARCH_METHODS = ("init_cache", "decode_states", "logits", "reorder_cache", "compact_cache")
-# Fields of a graph that are at least 1.
-AT_LEAST_ONE = ("max_source_length", "max_length", "batch_size", "num_parallel_batches")
+# The least value of each field of a graph that is an integer. A source has an end token; with room
+# for that alone every text would be blank.
+LEAST = {"max_source_length": 2, "max_length": 1, "batch_size": 1, "num_parallel_batches": 1}
 
 
 class TextModule:
@@ -27,9 +28,8 @@ class TextModule:
 
     def __init__(self, graph, kind: str, sizes: tuple[str, ...]):
         check_fit(type(self).__name__, kind, graph.model, sizes, graph.tokenizer)
-        numbers = {name: getattr(graph, name) for name in AT_LEAST_ONE if hasattr(graph, name)}
-        numbers = {name: check_positive_int(name, number) for name, number in numbers.items()}
-        self.graph = graph = replace(graph, **numbers)
+        numbers = {name: getattr(graph, name) for name in LEAST if hasattr(graph, name)}
+        self.graph = graph = replace(graph, **check_ints(numbers, LEAST))
         if graph.strategy.min_length > graph.max_length:
             raise ValueError(
                 f"min_length must be at most max_length={graph.max_length}, but is "

@@ -1,11 +1,12 @@
 """A search for many texts: ids to ids, in batches of similar length, as part of a graph."""
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import tensorflow as tf
 
+from keras_transformer.checks import without_surrogates
 from keras_transformer.data.special_tokens import (
     END_ID,
     NUM_SPECIAL_TOKENS,
@@ -14,11 +15,13 @@ from keras_transformer.data.special_tokens import (
     UNK_ID,
 )
 from keras_transformer.decoding.beam import beam_search
+from keras_transformer.decoding.beginning import Spelling
 from keras_transformer.decoding.compaction import no_capacity
 from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.history import beam_history
 from keras_transformer.decoding.result import SearchResult
 from keras_transformer.decoding.strategies import Beam, RowOptions, SearchModel, of_kind
+from keras_transformer.inference.prefixes import Prefixes
 
 # Scoring text holds the logits of this many tokens at once.
 TOKENS_AT_A_TIME = 2048
@@ -107,6 +110,9 @@ class TextSearch:
         max_lengths = self.graph.most_tokens(lengths)
         if rows.prefix_ids is not None:
             max_lengths += tf.reduce_sum(tf.cast(rows.prefix_ids != PAD_ID, tf.int32), axis=1)
+        if rows.prefix_text is not None:  # of which each token has a byte or more
+            nodes = rows.prefix_text[:, :, 0]  # (B, W)
+            max_lengths += tf.reduce_sum(tf.cast(nodes > 0, tf.int32), axis=1)
         max_lengths = tf.maximum(max_lengths, strategy.min_length)
         if rows.max_lengths is not None:
             max_lengths = tf.minimum(max_lengths, tf.maximum(rows.max_lengths, 1))
@@ -119,19 +125,30 @@ class TextSearch:
             logits=self.graph.model.logits,
             reorder_cache=self.graph.model.reorder_cache,
             compact_cache=self.graph.model.compact_cache,
+            spelling=None if rows.prefix_text is None else self.spelling,
         )
         options = {"rows": rows, "end_id": END_ID, "max_length": tf.reduce_max(rows.max_lengths)}
         start_ids, cache = self._start(ids, no_capacity(ids), strategy)
         search = beam_search if isinstance(strategy, Beam) else greedy_search
         return search(model, start_ids, cache, strategy, **options)
 
+    @cached_property
+    def prefixes(self) -> Prefixes:
+        """How texts begin that a search writes."""
+        return Prefixes(self.graph.tokenizer)
+
+    @cached_property
+    def spelling(self) -> Spelling:
+        """What the tokens of the model spell."""
+        return self.prefixes.spelling(self.graph.vocab_size)
+
     def _start(self, ids, capacity, strategy):
         return self.graph.start(ids, capacity, strategy.size, strategy.coverage_penalty > 0)
 
 
 def as_tensor(texts):
-    """A list of strings as a string tensor."""
-    return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
+    """A list of strings as a string tensor; lone surrogates become U+FFFD."""
+    return tf.constant([without_surrogates(text) for text in texts], tf.string)
 
 
 def ask_in_batches(function, texts, outputs, batch_size) -> list[tuple]:
@@ -244,6 +261,11 @@ def detokenize(tokenizer, ids):
     real = (flat >= NUM_SPECIAL_TOKENS) & (flat < tokenizer.vocab_size)
     texts = tokenizer.detokenize(tf.ragged.boolean_mask(flat, real))  # (B * N,)
     return tf.reshape(texts, [-1, ids.shape[1]])
+
+
+def has_ended(result):
+    """Whether each hypothesis of a `SearchResult` reached its end token: bool (B, N)."""
+    return tf.reduce_any(result.ids == END_ID, axis=2)
 
 
 def padded(tokens):

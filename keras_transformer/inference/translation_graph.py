@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_transformer.data.blank_text import NOT_TEXT
 from keras_transformer.data.special_tokens import PAD_ID, START_ID
 from keras_transformer.decoding.strategies import (
     LARGEST_ALPHA,
@@ -21,6 +22,7 @@ from keras_transformer.inference.text_search import (
     by_length,
     check_rows,
     detokenize,
+    has_ended,
     log_probs_of,
     padded_with_end,
     shift_right,
@@ -30,8 +32,6 @@ from keras_transformer.inference.text_search import (
 # A translation may have this many tokens for each source token, plus some: far above any real
 # sentence, far below what a model that repeats itself would fill.
 TOKENS_PER_SOURCE_TOKEN, EXTRA_TOKENS = 3, 20
-# What Python's `str.strip` removes.
-BLANKS = r"[\s\v\x1c-\x1f\x{85}\pZ]+"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,13 @@ class TranslationGraph:
 
     The first seven methods are the signatures of an exported translator. Every input is a vector of
     B values and every output has B rows, so that a server can join requests into a batch.
+
+    Those that translate also answer, as bool:
+
+    - `source_cut`: whether the source is longer than `max_source_length`, so that only its
+      beginning is translated;
+    - `ended`: whether the translation reached its end token, and not a limit of its length. It is
+      true of the "" of a blank text, and false where the model has no translation.
     """
 
     signatures = ("serving_default", "greedy", "beam", "nbest", "translate", "score", "align")
@@ -69,8 +76,8 @@ class TranslationGraph:
 
     @signature(text=tf.string)
     def nbest(self, text):
-        """`text` to the `translations`, `scores` and `lengths` [B, K] of a beam, best first."""
-        source_ids, lengths = self.source_ids(text)
+        """`text` to a beam's `translations`, `scores`, `lengths` and `ended` [B, K], best first."""
+        source_ids, lengths, cut = self.source(text)
         strategy = of_kind(Beam, self.strategy)
         result = self.search(source_ids, lengths, strategy, num_hypotheses=strategy.size)
         blank = (lengths == 1)[:, None]
@@ -78,35 +85,42 @@ class TranslationGraph:
             "translations": tf.where(blank, "", detokenize(self.tokenizer, result.ids)),
             "scores": tf.where(blank, 0.0, result.scores),
             "lengths": tf.where(blank, 0, result.lengths),
+            "source_cut": cut,
+            "ended": blank | has_ended(result),
         }
 
     @signature(text=tf.string, length_penalty=tf.float32, max_length=tf.int32, prefix=tf.string)
     def translate(self, text, length_penalty, max_length, prefix):
         """`serving_default` with options for each row. `Translator.translate` has none.
 
-        `max_length` counts tokens; the translation begins with `prefix`.
+        `max_length` counts tokens; the translation begins with `prefix`. The last word of that may
+        go on: "Hu" may become "Hund". After a space at its end the next word begins.
         """
         text, length_penalty, max_length, prefix = check_rows(
             "text", text, length_penalty=length_penalty, max_length=max_length, prefix=prefix
         )
-        source_ids, lengths = self.source_ids(text)
-        prefix_ids = self.tokenizer.tokenize(prefix)[:, : self.max_length]  # (B, None)
+        source_ids, lengths, cut = self.source(text)
+        prefix_tokens = self.tokenizer.tokenize(prefix)[:, : self.max_length]  # (B, None)
+        prefix_ids, prefix_text = self.search.prefixes.split(prefix_tokens)  # (B, P), (B,)
         # NaN is not above 0, so it becomes 0.
         alpha = tf.where(length_penalty > 0, tf.minimum(length_penalty, LARGEST_ALPHA), 0.0)
-        rows = RowOptions(alpha, max_length, prefix_ids.to_tensor(PAD_ID))
-        return self._best(lengths, self.search(source_ids, lengths, self.strategy, rows))
+        prefix_text = self.search.prefixes.spans(prefix_text)  # (B, W, 2)
+        rows = RowOptions(alpha, max_length, prefix_ids, prefix_text)
+        return self._best(lengths, cut, self.search(source_ids, lengths, self.strategy, rows))
 
     @signature(source=tf.string, target=tf.string)
     def score(self, source, target):
         """`source` and `target` to `log_prob`, `token_log_probs` [B, T] and `length`.
 
         `length` is the number of tokens that were scored, end token included: of a longer target
-        the first `max_length`, or `max_source_length` if that is more.
+        the first `max_length`, or `max_source_length` if that is more. `source_cut` and
+        `target_cut` say whether either was longer.
         """
         source, target = check_rows("source", source, target=target)
-        source_ids, _ = self.source_ids(source)
-        target_ids, lengths = self.target_ids(target)
-        return as_scores(self.token_log_probs(source_ids, target_ids), lengths)
+        source_ids, _, source_cut = self.source(source)
+        target_ids, lengths, target_cut = self._ids(target, self.max_tokens)
+        scores = as_scores(self.token_log_probs(source_ids, target_ids), lengths)
+        return {**scores, "source_cut": source_cut, "target_cut": target_cut}
 
     @signature(text=tf.string)
     def align(self, text):
@@ -115,44 +129,49 @@ class TranslationGraph:
         These are `source_pieces` [B, S], `target_pieces` [B, T] and `attention` [B, T, S]; padding
         is "" and 0.
         """
-        source_ids, lengths = self.source_ids(text)
+        source_ids, lengths, cut = self.source(text)
         result = self.search.best(source_ids, lengths, self.strategy)
         longest = tf.reduce_max(tf.concat([result.lengths[:, 0], [1]], 0))  # 1 without any text
         target_ids = tf.where((lengths == 1)[:, None], PAD_ID, result.ids[:, 0, :longest])  # (B, T)
         pieces = tf.constant(["", *self.tokenizer.pieces(range(1, self.tokenizer.vocab_size))])
+        best = self._best(lengths, cut, result)
         return {
-            "translation": self._best(lengths, result)["translation"],
+            **{name: best[name] for name in ("translation", "source_cut", "ended")},
             "source_pieces": tf.gather(pieces, source_ids),
             "target_pieces": tf.gather(pieces, target_ids),
             "attention": self.attention(source_ids, target_ids),
         }
 
     def _translate(self, text, strategy):
-        source_ids, lengths = self.source_ids(text)
-        return self._best(lengths, self.search.best(source_ids, lengths, strategy))
+        source_ids, lengths, cut = self.source(text)
+        return self._best(lengths, cut, self.search.best(source_ids, lengths, strategy))
 
-    def _best(self, lengths, result):
+    def _best(self, lengths, cut, result):
         blank = lengths == 1
         return {
             "translation": tf.where(blank, "", detokenize(self.tokenizer, result.ids)[:, 0]),
             "score": tf.where(blank, 0.0, result.scores[:, 0]),
+            "source_cut": cut,
+            "ended": blank | has_ended(result)[:, 0],
         }
 
     def source_ids(self, text):
-        """Strings (B,) to ids (B, S) with the end token, and their lengths (B,).
+        """The first two of `source`."""
+        return self.source(text)[:2]
+
+    def source(self, text):
+        """Strings (B,) to ids (B, S) with the end token, their lengths (B,), and which were cut.
 
         Blank text has length 1: the end token alone.
         """
         text = tf.reshape(text, [-1])  # may come as a scalar
-        text = tf.strings.regex_replace(text, f"^{BLANKS}|{BLANKS}$", "")
+        text = tf.strings.regex_replace(text, NOT_TEXT, "")
         return self._ids(text, self.max_source_length)
 
-    def target_ids(self, text):
-        """As `source_ids`, of translations that are given: blanks are kept."""
-        return self._ids(text, self.max_tokens)
-
     def _ids(self, text, length):
-        return padded_with_end(self.tokenizer.tokenize(text)[:, : length - 1])
+        tokens = self.tokenizer.tokenize(text)  # (B, None)
+        cut = tokens.row_lengths() >= length  # the end token needs a place
+        return *padded_with_end(tokens[:, : length - 1]), cut
 
     @property
     def max_tokens(self) -> int:

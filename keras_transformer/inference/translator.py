@@ -1,5 +1,6 @@
 """Text to text: a tokenizer, a model and a search as one object."""
 
+import warnings
 from typing import NamedTuple
 
 from keras_transformer.checks import check_texts
@@ -33,16 +34,18 @@ class Translator(TextModule):
 
     Tokenization, the search and detokenization are one TensorFlow graph, the same in Python and
     in the exported SavedModel, so both give the same translations. A sentence's translation does
-    not depend on the others in its batch. An empty or blank text is translated as "", score 0; a
-    text for which the model computes no finite number as "", score -1e9.
+    not depend on the others in its batch. A text that shows nothing (blanks, zero width spaces) is
+    translated as "", score 0; a text for which the model computes no finite number as "", score
+    -1e9. Of a text that is longer than `max_source_length` the beginning is translated, and a
+    warning says how many there are.
 
     Args:
         model: a `Transformer`.
         tokenizer: the `Tokenizer` that the model was trained with.
         strategy: how to search: `Beam(...)`, `Greedy(...)` or `Sample(...)`; "beam" and "greedy"
             are short for those with their defaults.
-        max_source_length: tokens read of a source, the end token included; what follows is cut
-            off.
+        max_source_length: tokens read of a source, the end token included, at least 2; what
+            follows is cut off.
         max_length: the most tokens of a translation. A translation also ends at three tokens for
             each source token plus 20.
         batch_size: sentences searched at a time; more in a call are sorted by length and split.
@@ -93,11 +96,17 @@ class Translator(TextModule):
         self.translate_tensor = self.graph.serving_default
 
     def __call__(self, texts: list[str]) -> list[str]:
-        return self.translate(texts).texts
+        return self._translate(texts).texts
 
     def translate(self, texts: list[str]) -> Translations:
         """Translations and their scores, in the order of `texts`."""
-        return translate_in_batches(check_texts("texts", texts), self.translate_tensor)
+        return self._translate(texts)
+
+    def _translate(self, texts):
+        texts = check_texts("texts", texts)
+        translations, cut = translate_in_batches(texts, self.translate_tensor)
+        warn_of_cuts(cut, self.graph)
+        return translations
 
     def nbest(self, texts: list[str]) -> list[Translations]:
         """The K best translations of each text by a beam of K, best first, and their scores.
@@ -105,6 +114,7 @@ class Translator(TextModule):
         If the strategy is not a `Beam`, the beam has the default size.
         """
         output = self.graph.nbest(as_tensor(check_texts("texts", texts)))
+        warn_of_cuts(output["source_cut"].numpy(), self.graph, stacklevel=3)
         rows = zip(output["translations"].numpy(), output["scores"].numpy(), strict=True)
         return [Translations([t.decode() for t in row], scores.tolist()) for row, scores in rows]
 
@@ -129,6 +139,7 @@ class Translator(TextModule):
                     f"{self.graph.max_tokens} would be scored; make max_length larger."
                 )
         output = self.graph.score(as_tensor(sources), as_tensor(targets))
+        warn_of_cuts(output["source_cut"].numpy(), self.graph, stacklevel=3)
         return output["log_prob"].numpy().tolist()
 
     def export_ctranslate2(self, directory, *, quantization=None, overwrite=False) -> str:
@@ -139,17 +150,32 @@ class Translator(TextModule):
         return export_ctranslate2(self.model, self.tokenizer, directory, **options)
 
 
-def translate_in_batches(texts, function, batch_size: int = 4096) -> Translations:
+def translate_in_batches(
+    texts, function, batch_size: int = 4096
+) -> tuple[Translations, list[bool]]:
     """Translates a list of strings, `batch_size` of similar length at a time.
 
     Args:
         texts: list of strings.
-        function: from a string tensor `text` to a dict of "translation" and "score", such as
-            `Translator.translate_tensor` or the signature of an exported model.
+        function: from a string tensor `text` to a dict of "translation", "score" and "source_cut",
+            such as `Translator.translate_tensor` or the signature of an exported model.
         batch_size: the number of strings in a call; the graph splits them further.
 
     Returns:
-        `Translations`, in the order of `texts`.
+        `Translations`, and whether each source was cut, in the order of `texts`.
     """
-    answers = ask_in_batches(function, texts, ("translation", "score"), batch_size)
-    return Translations([text.decode() for text, _ in answers], [float(s) for _, s in answers])
+    answers = ask_in_batches(function, texts, ("translation", "score", "source_cut"), batch_size)
+    translations, scores, cut = zip(*answers, strict=True) if answers else ((), (), ())
+    translations = Translations([text.decode() for text in translations], list(map(float, scores)))
+    return translations, list(map(bool, cut))
+
+
+def warn_of_cuts(cut, graph, stacklevel=4) -> None:
+    """Warns if any of `cut` is true: of those sources only the beginning was read."""
+    if any(cut):
+        warnings.warn(
+            f"{sum(cut)} of {len(cut)} texts are longer than max_source_length="
+            f"{graph.max_source_length} tokens, so only their beginnings were read; give one "
+            "sentence per text, or make max_source_length larger.",
+            stacklevel=stacklevel,
+        )

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.data.batching import TokenBatches, bucket_widths
+from keras_transformer.data.tokenizer import Tokenizer
 
 START, END = 2, 3
 FIXED = settings(derandomize=True, deadline=None, max_examples=100)
@@ -386,3 +387,13 @@ def test_the_tokens_of_an_epoch_are_counted(sampled):
 def test_an_impossible_rate_is_refused(sentences, tokenizer, rate):
     with pytest.raises(ValueError, match="bpe_dropout must be a number in"):
         TokenBatches(*sentences, tokenizer, bpe_dropout=rate)
+
+
+def test_a_lone_surrogate_is_batched_as_a_replacement_character():
+    tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
+    lone, replaced = (
+        next(TokenBatches([f"a {c}"], [f"{c} dog"], tokenizer, bpe_dropout=0.5).epoch(0))
+        for c in ("\ud800", "\ufffd")
+    )
+    for ids, expected in zip([*lone[0], lone[1]], [*replaced[0], replaced[1]], strict=True):
+        np.testing.assert_array_equal(ids, expected)

@@ -280,7 +280,10 @@ def test_a_trailing_empty_line_counts(write):
     assert f"{source} has 2 lines, {target} has 1;" in error_of(read_files, source, target)
 
 
-@pytest.mark.parametrize("blank", ["", " ", "\t", "\u00a0\u3000", "\u2028", "\x0b\x0c\r\r"])
+@pytest.mark.parametrize(
+    "blank",
+    ["", " ", "\t", "\u00a0\u3000", "\u2028", "\x0b\x0c\r\r", "\u200b", "\ufeff\u00ad \u2060"],
+)
 def test_a_pair_with_a_blank_side_is_skipped_as_a_pair(write, blank):
     source = write("a.de", f"eins\n{blank}\ndrei\n{blank}\nfünf\n")
     target = write("a.en", f"one\ntwo\n{blank}\n{blank}\nfive\n")

@@ -118,6 +118,108 @@ def test_characters_that_need_an_escape_are_learnt_like_others():
     assert round_trip(trained, ["x\u2581y\ue000z"]) == ["x\u2581y\ue000z"]
 
 
+# Spaces and texts of every corpus
+
+SCRIPTS = {
+    "Chinese": "你好世界我们今天学习机器翻译",
+    "Japanese": "これは日本語の文章ですカタカナも漢字もあります",
+    "Thai": "ภาษาไทยไม่มีช่องว่างระหว่างคำ",
+    "Arabic": "اللغةالعربيةجميلة",
+    "emoji": "👩‍👩‍👧‍👦🇩🇪❤️😀🏽",
+    "digits": "0123456789",
+    "one character": "x",
+    "a symbol for the space": "\u2581",
+    "the escape": "\ue000b\ue000a",
+}
+# As they are written anywhere, whatever the vocabulary has learnt.
+TEXTS = [
+    "iPhone 15",
+    " a",
+    "a ",
+    "  a   b  ",
+    " ",
+    "   ",
+    "\t",
+    "a\tb \t",
+    "\u00a0 \u00a0",
+    "\u2581",
+]
+TEXTS += [
+    "\u2581 \u2581",
+    " \u2581",
+    "\ue000b",
+    "\ue000 b",
+    "\0 \x01",
+    "",
+    "x",
+    "你 好",
+    "\u200b \ufeff",
+]
+
+
+@pytest.mark.parametrize("vocab_size", [310, 8000])
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_spaces_come_back_from_a_vocabulary_without_any(script, vocab_size):
+    trained = Tokenizer.train_on_texts([SCRIPTS[script]] * 20, vocab_size=vocab_size)
+    texts = [*TEXTS, *SCRIPTS.values(), " ".join(SCRIPTS.values())]
+    assert round_trip(trained, texts) == texts
+    assert [len(ids) for ids in ids_of(trained, [" ", "  "])] == [1, 2]  # pieces, not bytes
+    rows = tf.ragged.constant(trained.sample(texts, 0.5, 1), tf.int32, ragged_rank=1)
+    assert [text.decode() for text in trained.detokenize(rows).numpy()] == texts
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(
+    st.lists(
+        ANY_TEXT | AWKWARD_TEXT | st.sampled_from([*SCRIPTS.values()]), min_size=1, max_size=6
+    ),
+    st.lists(ANY_TEXT | AWKWARD_TEXT, max_size=6),
+    st.sampled_from([400, 1000]),
+)
+def test_every_text_comes_back_from_every_corpus(corpus, texts, vocab_size):
+    trained = Tokenizer.train_on_texts([*corpus, "x"], vocab_size=vocab_size)
+    assert round_trip(trained, [*corpus, *texts]) == [*corpus, *texts]
+
+
+def test_a_vocabulary_of_an_older_version_spells_spaces_in_bytes():
+    writer = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["你好世界"] * 20),
+        model_writer=writer,
+        model_type="bpe",
+        vocab_size=320,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        **{"remove_extra_whitespaces": False, "add_dummy_prefix": False, "minloglevel": 2},
+        **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
+    )
+    older = Tokenizer(writer.getvalue())
+    assert older.tokenize([" "]).row_lengths().numpy().tolist() == [3]
+    assert round_trip(older, TEXTS) == TEXTS
+
+
+@pytest.mark.parametrize(
+    "texts, expected",
+    [
+        (["a \ud800 b", "c"], ["a \ufffd b", "c"]),
+        ("\udfff", ["\ufffd"]),
+        (["\ud83d\ude00", b"\xff"], ["\ufffd\ufffd", "\ufffd"]),
+        (np.array(["\ud800", "b"]), ["\ufffd", "b"]),
+    ],
+)
+def test_a_lone_surrogate_is_a_replacement_character(tokenizer, texts, expected):
+    assert round_trip(tokenizer, texts) == expected
+    texts = [text for text in ([texts] if isinstance(texts, str) else texts) if text != b"\xff"]
+    rows = tf.ragged.constant(tokenizer.sample(texts, 0.0, 1), tf.int32, ragged_rank=1)
+    assert [text.decode() for text in tokenizer.detokenize(rows).numpy()] == expected[: len(texts)]
+
+
+def test_lone_surrogates_are_learnt_as_replacement_characters():
+    trained = Tokenizer.train_on_texts(["a\ud800b"] * 9, vocab_size=300)
+    assert len(ids_of(trained, ["a\ufffdb"])[0]) == 3  # a piece each, no bytes
+
+
 # Shapes and graphs
 
 

@@ -63,3 +63,9 @@ def test_a_tokenizer_is_refused_before_the_work(monkeypatch):
 
 def test_exact_match_counts_equal_strings():
     assert exact_match(["a", "b", "c", "D"], ["a", "b", "x", "d"]) == 50
+
+
+def test_a_lone_surrogate_is_scored_as_a_replacement_character():
+    translations, references = ["the dog runs home \ud800"], ["the dog runs home \ufffd"]
+    assert score_translations(translations, references).bleu == pytest.approx(100)
+    assert exact_match(translations, references) == 100

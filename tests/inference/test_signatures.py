@@ -10,14 +10,21 @@ from keras_transformer.decoding.strategies import length_penalty
 from keras_transformer.inference.text_search import detokenize
 
 TEXT = {"text": tf.string}
-TRANSLATION = {"translation": (tf.string, 1), "score": (tf.float32, 1)}
+CUT_AND_ENDED = {"source_cut": (tf.bool, 1), "ended": (tf.bool, 1)}
+TRANSLATION = {"translation": (tf.string, 1), "score": (tf.float32, 1), **CUT_AND_ENDED}
 SIGNATURES = {
     "serving_default": (TEXT, TRANSLATION),
     "greedy": (TEXT, TRANSLATION),
     "beam": (TEXT, TRANSLATION),
     "nbest": (
         TEXT,
-        {"translations": (tf.string, 2), "scores": (tf.float32, 2), "lengths": (tf.int32, 2)},
+        {
+            "translations": (tf.string, 2),
+            "scores": (tf.float32, 2),
+            "lengths": (tf.int32, 2),
+            "source_cut": (tf.bool, 1),
+            "ended": (tf.bool, 2),
+        },
     ),
     "translate": (
         {**TEXT, "length_penalty": tf.float32, "max_length": tf.int32, "prefix": tf.string},
@@ -25,7 +32,13 @@ SIGNATURES = {
     ),
     "score": (
         {"source": tf.string, "target": tf.string},
-        {"log_prob": (tf.float32, 1), "token_log_probs": (tf.float32, 2), "length": (tf.int32, 1)},
+        {
+            "log_prob": (tf.float32, 1),
+            "token_log_probs": (tf.float32, 2),
+            "length": (tf.int32, 1),
+            "source_cut": (tf.bool, 1),
+            "target_cut": (tf.bool, 1),
+        },
     ),
     "align": (
         TEXT,
@@ -34,6 +47,7 @@ SIGNATURES = {
             "source_pieces": (tf.string, 2),
             "target_pieces": (tf.string, 2),
             "attention": (tf.float32, 3),
+            **CUT_AND_ENDED,
         },
     ),
 }
@@ -147,6 +161,52 @@ def test_greedy_and_beam_are_translators_of_that_search(
 
 def test_the_default_is_the_search_of_the_strategy(served, requests):
     assert_same_rows(served(**requests["beam"]), served("beam", **requests["beam"]))
+
+
+# source_cut and ended
+
+
+def test_a_source_is_cut_if_it_is_longer_than_what_is_read(trained, tokenizer):
+    """The end token needs a place, too."""
+    graph = Translator(trained, tokenizer, "greedy", max_source_length=6, max_length=9).graph
+    texts = ["", " \u200b ", "zzzzz", "  zzzzz ", "zzzzzz", "\U0001f600\U0001f600"]
+    expected = [len(tokens(tokenizer, text.strip())) > 6 for text in texts]
+    assert expected == [False, False, False, False, True, True]
+    assert graph.serving_default(tf.constant(texts))["source_cut"].numpy().tolist() == expected
+
+
+def test_a_target_is_cut_if_it_is_longer_than_what_is_scored(trained, tokenizer):
+    graph = Translator(trained, tokenizer, "greedy", max_source_length=6, max_length=9).graph
+    pairs = tf.constant(["zzzzzz", "zzzzz"]), tf.constant(["z" * 8, "z" * 9])
+    output = graph.score(*pairs)
+    assert output["source_cut"].numpy().tolist() == [True, False]
+    assert output["target_cut"].numpy().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("name", ["serving_default", "greedy", "beam", "nbest", "align"])
+def test_sentences_and_blanks_are_not_cut_and_end(name, served, sentences):
+    output = served(name, text=[*sentences[0], "", "\ufeff"])
+    assert not output["source_cut"].any()
+    ended = output["ended"]
+    assert ended[:, 0].all() if name == "nbest" else ended.all()
+
+
+def test_a_long_source_is_cut_whatever_the_signature(served, exported):
+    long = ["a dog " * 100, "a dog"]
+    for name in ("serving_default", "greedy", "nbest", "align"):
+        assert served(name, text=long)["source_cut"].tolist() == [True, False], name
+    options = {"length_penalty": [0.6] * 2, "max_length": [3] * 2, "prefix": [""] * 2}
+    assert served("translate", text=long, **options)["source_cut"].tolist() == [True, False]
+    assert served("score", source=long, target=["a"] * 2)["source_cut"].tolist() == [True, False]
+
+
+def test_a_translation_has_ended_if_its_limit_left_room(served, tokenizer, sentences):
+    source, target = sentences[0][-1], sentences[1][-1]
+    length = len(tokens(tokenizer, target))
+    limits = [length - 1, length, length + 1, 1]
+    options = {"length_penalty": [0.6] * 4, "max_length": limits, "prefix": [""] * 4}
+    output = served("translate", text=[source] * 4, **options)
+    assert output["ended"].tolist() == [False, True, True, False]
 
 
 # nbest
@@ -327,6 +387,39 @@ def test_a_translation_begins_with_its_prefix(served, prefix):
     translation, score = translate(served, "a dog runs", prefix=prefix)
     assert translation.startswith(prefix)
     assert -1e8 < score < 0
+
+
+@pytest.mark.parametrize("strategy", ["greedy", Beam(size=3)])
+def test_a_translation_goes_on_wherever_its_prefix_is_cut(strategy, trained, tokenizer, sentences):
+    """In a word, after one or after its space; the score is that of the same tokens."""
+    translator = Translator(trained, tokenizer, strategy)
+    pairs = list(zip(*sentences, strict=True))
+    rows = [(source, target, i) for source, target in pairs for i in range(len(target) + 1)]
+    texts, prefixes = [row[0] for row in rows], [target[:i] for _, target, i in rows]
+    alphas, limits = np.full(len(rows), 0.6, "float32"), np.full(len(rows), 256, "int32")
+    output = translator.graph.translate(*map(tf.constant, (texts, alphas, limits, prefixes)))
+    assert decoded(output["translation"].numpy()) == [target for _, target, _ in rows]
+    scores = dict(zip(sentences[0], translator.translate(sentences[0]).scores, strict=True))
+    expected = [scores[text] for text in texts]
+    np.testing.assert_allclose(output["score"], expected, rtol=0, atol=1e-4)
+    assert output["ended"].numpy().all()
+
+
+def test_any_prefix_stays_as_it_is_and_no_space_at_its_end_is_doubled(served):
+    rng = np.random.default_rng(0)
+    alphabet = [
+        *"abcxyzHKäß \u4e2d\u6587\u3042\U0001f600\u2581\ue000\t\n\0\u00a0<>/.,-'",
+        " ",
+        " ",
+        "ein",
+    ]
+    prefixes = ["".join(rng.choice(alphabet, rng.integers(0, 30))) for _ in range(60)]
+    prefixes += [prefix.rstrip() + " " for prefix in prefixes[:20]]
+    options = {"length_penalty": [0.6] * 80, "max_length": [256] * 80, "prefix": prefixes}
+    output = served("translate", text=["a dog runs", "the cat runs"] * 40, **options)
+    for prefix, translation in zip(prefixes, decoded(output["translation"]), strict=True):
+        assert translation.startswith(prefix)
+        assert not (prefix.endswith(" ") and translation[len(prefix) :].startswith(" "))
 
 
 def test_a_prefix_of_the_translation_changes_nothing(served, sentences):

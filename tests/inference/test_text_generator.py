@@ -162,6 +162,36 @@ def test_of_a_long_prompt_the_last_tokens_are_read(generators, tokenizer):
     assert long.continuations == generators("greedy").generate([cut]).continuations
 
 
+def test_a_space_at_the_end_of_a_prompt_belongs_to_the_next_word(generators, sentences):
+    prompts = [
+        text[:i] for text in sum(sentences, []) for i in range(5, len(text)) if text[i] == " "
+    ]
+    without = generators("greedy").generate(prompts)
+    with_space = generators("greedy").generate([f"{prompt} " for prompt in prompts])
+    goes_on = [continuation.startswith(" ") for continuation in without.continuations]
+    assert sum(goes_on) > len(prompts) / 2
+    for i in np.flatnonzero(goes_on):
+        assert with_space.texts[i] == without.texts[i]
+        assert with_space.scores[i] == pytest.approx(without.scores[i], abs=1e-4)
+    spaces = [" ", "  ", "x  ", "\u2581 ", "\n "]
+    for text, prompt in zip(generators("greedy")(spaces), spaces, strict=True):
+        assert text.startswith(prompt) and not text.removeprefix(prompt).startswith(" ")
+
+
+def test_a_lone_surrogate_in_a_prompt_is_a_replacement_character(generators):
+    generator = generators("greedy")
+    assert generator(["a \ud800"]) == generator(["a \ufffd"])
+    assert generator.score(["\udfff"]) == generator.score(["\ufffd"])
+    assert generator.perplexity(["\ud800"]) == generator.perplexity(["\ufffd"])
+
+
+def test_what_was_not_read_and_what_did_not_end_is_said(generators, tokenizer):
+    texts = ["the cat", "the dog sleeps " * 9, "the cat"]
+    output = generators("greedy").graph.generate(tf.constant(texts), tf.constant([12, 12, 1]))
+    assert output["prompt_cut"].numpy().tolist() == [False, True, False]
+    assert output["ended"].numpy().tolist()[::2] == [True, False]
+
+
 # Scores of given text.
 
 
@@ -204,6 +234,7 @@ def test_perplexity_is_that_of_the_scores_per_token_and_per_byte(generators):
 
 TEXT = {"text": tf.string}
 GENERATED = {"text": (tf.string, 1), "continuation": (tf.string, 1), "score": (tf.float32, 1)}
+GENERATED |= {"prompt_cut": (tf.bool, 1), "ended": (tf.bool, 1)}
 SIGNATURES = {
     "serving_default": (TEXT, GENERATED),
     "generate": ({**TEXT, "max_length": tf.int32}, GENERATED),

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keras_transformer import Beam, Greedy, Tokenizer, Transformer, Translator
+from keras_transformer.data.blank_text import is_blank
 from keras_transformer.data.special_tokens import END_ID, START_ID
 from keras_transformer.decoding.strategies import length_penalty
 
@@ -58,8 +59,9 @@ def test_surrounding_blanks_do_not_matter(translator, sentences):
 
 def test_blank_texts_have_empty_translations(translator):
     assert translator.translate(["", "   ", "\n\t"]) == (["", "", ""], [0.0, 0.0, 0.0])
-    blanks = [chr(i) for i in range(0x110000) if chr(i).isspace()]
-    assert len(blanks) > 20 and translator(blanks) == [""] * len(blanks)
+    blanks = [chr(i) for i in range(0x110000) if is_blank(chr(i))][::99]
+    blanks += [*"\u200b\ufeff\u00ad\u2060\0", " \ufeff\u00ad\u2060 \t"]
+    assert len(blanks) > 40 and translator(blanks) == [""] * len(blanks)
     assert translator([]) == []
 
 
@@ -67,7 +69,24 @@ def test_text_beyond_the_source_limit_is_cut_off(translator):
     long = "a dog runs " * 10_000
     tokens = translator.tokenizer.tokenize([long])[:, : translator.graph.max_source_length - 1]
     kept = translator.tokenizer.detokenize(tokens)[0].numpy().decode()
-    assert translator([long]) == translator([kept])
+    with pytest.warns(UserWarning, match="1 of 2 texts are longer than max_source_length=64") as w:
+        cut = translator([long, "a dog"])
+    assert [warning.filename for warning in w] == [__file__]
+    assert cut == translator([kept, "a dog"])  # which is as long as can be read, so no warning
+    for ask in (
+        translator.translate,
+        translator.nbest,
+        lambda texts: translator.score(texts, [""]),
+    ):
+        with pytest.warns(UserWarning, match="1 of 1 texts .*give one sentence per text, or make"):
+            ask([long])
+
+
+def test_a_lone_surrogate_in_a_text_is_a_replacement_character(translator):
+    assert translator.translate(["a dog \ud800"]) == translator.translate(["a dog \ufffd"])
+    assert translator.nbest(["\udfff"]) == translator.nbest(["\ufffd"])
+    pair = ["\ud800"], ["ein \ud800"]
+    assert translator.score(*pair) == translator.score(["\ufffd"], ["ein \ufffd"])
 
 
 @pytest.mark.slow
@@ -83,6 +102,7 @@ def test_typed_control_tokens_are_text(translator, tokenizer):
     assert isinstance(translator(["</s> a dog runs"])[0], str)
 
 
+@pytest.mark.filterwarnings("ignore:.*texts are longer than max_source_length:UserWarning")
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.text(max_size=80) | st.just("a dog runs"), max_size=4))
 def test_any_text_has_a_translation(translator, texts):
@@ -134,7 +154,8 @@ def test_what_is_no_list_of_strings_is_refused(translator, texts, message):
             {"strategy": Greedy(min_length=9), "max_length": 8},
             "min_length must be at most max_length=8, but is 9",
         ),
-        ({"max_source_length": 0}, "max_source_length must be an integer of at least 1"),
+        ({"max_source_length": 0}, "max_source_length must be an integer of at least 2"),
+        ({"max_source_length": 1}, "max_source_length must be an integer of at least 2, but is 1"),
         ({"num_parallel_batches": 0}, "num_parallel_batches must be an integer of at least 1"),
         ({"max_length": 0}, "max_length must be an integer of at least 1, but is 0"),
         ({"max_length": 4096}, "at most the model's max_length of 2048, but the larger is 4096"),

@@ -81,7 +81,8 @@ void WithTypeOf(DataType dtype, Visitor visit) {
   if (dtype == tensorflow::DT_STRING) return visit(tstring());
   if (dtype == tensorflow::DT_FLOAT) return visit(float());
   if (dtype == tensorflow::DT_INT32) return visit(int32_t());
-  throw Failure{kSignature, "neither string, float nor int32: " + DataTypeString(dtype)};
+  if (dtype == tensorflow::DT_BOOL) return visit(bool());
+  throw Failure{kSignature, "no string, float, int32 or bool: " + DataTypeString(dtype)};
 }
 
 template <typename Number>
@@ -91,6 +92,12 @@ void Parse(const std::string& word, Number& value) {
   if (result.ec != std::errc() || result.ptr != end) {
     throw Failure{kSignature, "no such number: " + word};
   }
+}
+
+void Parse(const std::string& word, bool& value) {
+  int32_t number;
+  Parse(word, number);
+  value = number != 0;
 }
 
 void Parse(const std::string& word, tstring& bytes) {
@@ -141,6 +148,8 @@ std::vector<std::pair<std::string, Tensor>> ReadInputs(const SignatureDef& signa
 void Write(float value) { std::cout << ' ' << std::setprecision(9) << value; }
 
 void Write(int32_t value) { std::cout << ' ' << value; }
+
+void Write(bool value) { std::cout << (value ? " 1" : " 0"); }
 
 void Write(const tstring& bytes) {
   const char digits[] = "0123456789abcdef";

@@ -17,7 +17,7 @@ answers = []
 for batch in json.load(sys.stdin):
     texts = [base64.b64decode(text) for text in batch]
     output = signature(tf.constant(texts, tf.string))
-    assert set(output) == {"translation", "score"}
+    assert set(output) == {"translation", "score", "source_cut", "ended"}
     assert output["score"].dtype == tf.float32
     translations = [text.decode("utf-8") for text in output["translation"].numpy()]
     answers.append([translations, output["score"].numpy().tolist()])

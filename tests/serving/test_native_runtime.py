@@ -15,7 +15,7 @@ SOURCE = Path(__file__).with_name("savedmodel_runner.cc")
 # The only text ops that an export may need; TensorFlow Serving has them linked in.
 OP_LIBRARY = Path(tensorflow_text.__file__).parent / "python/ops/_sentencepiece_tokenizer.so"
 
-NUMBERS = {"float": np.float32, "int32": np.int32}
+NUMBERS = {"float": np.float32, "int32": np.int32, "bool": np.bool_}
 
 # What the runner's exit codes mean.
 USAGE, OP_LIBRARY_FAILED, LOAD_FAILED, BAD_SIGNATURE, RUN_FAILED = 2, 3, 4, 5, 6
@@ -132,6 +132,8 @@ def test_texts_are_translated_as_in_python(signature, exported, served, run_nati
     assert set(native) == set(expected)
     assert native["translation"].tolist() == expected["translation"].tolist()
     assert native["score"].dtype == np.float32
+    for name in ("source_cut", "ended"):
+        assert native[name].tolist() == expected[name].tolist()
     np.testing.assert_allclose(native["score"], expected["score"], rtol=0, atol=1e-4)
     translations = [translation.decode() for translation in native["translation"]]
     assert translations[: len(sentences[1])] == sentences[1]

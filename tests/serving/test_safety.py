@@ -1,13 +1,18 @@
 """A served model that nobody can break: whatever is sent, it answers with text."""
 
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+FUZZ = str(Path(__file__).parents[2] / "benchmarks" / "fuzz.py")
+OTHERS = ("greedy", "nbest", "score", "align")
 TYPED_CONTROLS = ["</s>", "<s>", "<pad>", "<unk>", "</s> a dog runs", "<s><s>"]
 
 LONG_TEXT = """
@@ -35,6 +40,19 @@ def test_any_bytes_and_any_text_are_answered_with_text(served, texts):
     assert np.isfinite(output["score"]).all()
     for translation in output["translation"]:
         translation.decode("utf-8", "strict")
+
+
+@pytest.mark.parametrize(
+    "name", ["translate", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)]
+)
+def test_odd_requests_have_whole_answers(name, exported):
+    """A small form of `benchmarks/fuzz.py`."""
+    fuzz = runpy.run_path(FUZZ)
+    signature = tf.saved_model.load(exported[1]).signatures[name]
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        inputs = fuzz["random_request"](rng, signature)
+        assert fuzz["fault_of"](signature, inputs) is None, inputs
 
 
 @pytest.mark.slow
