@@ -7,13 +7,19 @@ from functools import partial
 from pathlib import Path
 
 from keras_transformer.checks import check_directory
+from keras_transformer.files import FileError, fingerprint, read_json, sync, write_json
+
+# TensorFlow leaves it, as all of this folder, to others.
+MANIFEST = "assets.extra/manifest.json"
+FORMAT = 1
 
 
 def write_version(directory, write, overwrite=False) -> str:
     """Lets `write` fill the next version of a model directory.
 
     The version is written to a directory whose name is not a number, and then renamed. So a server
-    that polls `directory` never sees half of one.
+    that polls `directory` never sees half of one. A manifest of its files shows what becomes of it
+    later; see `check_version`.
 
     Args:
         directory: the model's directory; versions count up from 1. If its name is a number, it is
@@ -31,10 +37,15 @@ def write_version(directory, write, overwrite=False) -> str:
     directory, version = _place(Path(directory).absolute(), overwrite)
     is_new = not directory.is_dir()
     directory.mkdir(parents=True, exist_ok=True)
+
+    def write_with_manifest(path):
+        write(path)
+        write_manifest(path)
+
     try:
         make_name = partial(next_version, directory) if version is None else lambda: version
         # The temporary directory is inside, since `directory` may be a volume of its own.
-        return write_whole(directory, make_name, write, overwrite)
+        return write_whole(directory, make_name, write_with_manifest, overwrite)
     finally:
         if is_new:
             with suppress(OSError):  # it holds a version
@@ -42,17 +53,79 @@ def write_version(directory, write, overwrite=False) -> str:
 
 
 def write_whole(parent, make_name, write, overwrite=False) -> str:
-    """Lets `write` fill a temporary directory, then renames it to `make_name()`."""
+    """Lets `write` fill a temporary directory, then renames it to `make_name()`.
+
+    All of it is on the disk before it gets its name.
+    """
     temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
     try:
         write(temporary)
         temporary.chmod(0o755)
+        for path in (*temporary.rglob("*"), temporary):
+            sync(path)
         path = parent / str(make_name())
         if overwrite and path.exists():
-            shutil.rmtree(path)
-        return str(temporary.rename(path))
+            _replace(path, temporary)
+        else:
+            temporary.rename(path)
+        sync(parent)
+        return str(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _replace(path: Path, new: Path) -> None:
+    """Puts the directory `new` in the place of another; nobody sees half of either."""
+    old = Path(tempfile.mkdtemp(prefix=".old-", dir=path.parent))
+    path.rename(old)
+    try:
+        new.rename(path)
+    except OSError:
+        old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_manifest(version: Path) -> None:
+    """Writes sizes and hashes of all files of a version into a file of its own."""
+    files = {
+        path.relative_to(version).as_posix(): fingerprint(path)
+        for path in sorted(version.rglob("*"))
+        if path.is_file()
+    }
+    (version / MANIFEST).parent.mkdir(exist_ok=True)
+    write_json(version / MANIFEST, {"format": FORMAT, "files": files})
+
+
+def check_version(version) -> bool:
+    """Compares the files of a version with its manifest.
+
+    Args:
+        version: its path.
+
+    Returns:
+        Whether it has a manifest; without one nothing is compared.
+
+    Raises:
+        FileError: if a file is missing or is not what was written, or the manifest is of another
+            format.
+    """
+    version = Path(version)
+    if not (version / MANIFEST).exists():
+        return False
+    manifest = read_json(version / MANIFEST)
+    if manifest.get("format") != FORMAT:
+        raise FileError(
+            f"{version / MANIFEST} has format {manifest.get('format')!r}, but this version of the "
+            f"library reads only {FORMAT}; export again."
+        )
+    for name, saved in manifest["files"].items():
+        path, remedy = version / name, "the copy is not whole, copy it again or export again"
+        if not path.is_file():
+            raise FileError(f"{path} is missing: {remedy}.")
+        if path.stat().st_size != saved["size"] or fingerprint(path) != saved:
+            raise FileError(f"{path} is not the file that was exported: {remedy}.")
+    return True
 
 
 def _place(directory: Path, overwrite: bool):
@@ -85,11 +158,16 @@ def versions(directory) -> list[int]:
 def saved_model_path(directory):
     """Returns the SavedModel in `directory`: itself, its newest version, or None."""
     directory = Path(directory)
-    if (directory / "saved_model.pb").is_file():
+    if _is_saved_model(directory):
         return directory
     if not directory.is_dir():
         return None
     for version in sorted(versions(directory), reverse=True):
-        if (directory / str(version) / "saved_model.pb").is_file():
+        if _is_saved_model(directory / str(version)):
             return directory / str(version)
     return None
+
+
+def _is_saved_model(directory: Path) -> bool:
+    """Whether some of a SavedModel is there; half of one must not be passed over."""
+    return any((directory / name).exists() for name in ("saved_model.pb", "variables", MANIFEST))

@@ -11,7 +11,7 @@ from keras_transformer.decoding.strategies import Beam, Greedy
 from keras_transformer.inference.run_directory import is_run, load_translator
 from keras_transformer.inference.translator import translate_in_batches
 from keras_transformer.training.shards import num_cores
-from keras_transformer.version_directory import saved_model_path
+from keras_transformer.version_directory import check_version, saved_model_path
 
 SEARCH_OPTIONS = [option.name.removeprefix("--").replace("-", "_") for option in SEARCH]
 # The options that are arguments of a `Translator`; the others are fields of its strategy.
@@ -69,6 +69,8 @@ def loaded(path, options):
         raise ValueError(f"{path} {what}; name a directory that train or export has written.")
     if given := given_options(options):
         raise ValueError(f"{path} is an export with a fixed search; leave out {dashed(given)}.")
+    if not check_version(exported):
+        print(f"note: {exported} has no manifest; its files are not checked", file=sys.stderr)
     import tensorflow_text  # noqa: F401, the SavedModel holds its ops
 
     model = tf.saved_model.load(str(exported))

@@ -9,8 +9,13 @@ from keras import ops
 from keras_transformer.checks import check_choice, check_texts
 from keras_transformer.decoding.result import LEAST_POSSIBLE
 from keras_transformer.export.packed import pack
+from keras_transformer.export.seal import save_sealed
 from keras_transformer.export.tested_export import self_test
-from keras_transformer.export.warmup import write_batching_parameters, write_warmup_requests
+from keras_transformer.export.warmup import (
+    check_warmup,
+    write_batching_parameters,
+    write_warmup_requests,
+)
 from keras_transformer.version_directory import write_version
 
 PRECISIONS = ("float32", "bfloat16")
@@ -31,11 +36,13 @@ def export_saved_model(
     """
     check_choice("precision", precision, PRECISIONS)
     names = None if names is None else check_texts("signatures", names)
-    warmup = None if warmup is None else check_texts("warmup", warmup)
+    if warmup is not None:
+        warmup = check_texts("warmup", warmup)
+        check_warmup(warmup)
 
     def write(path):
         module = serving_module(graph, precision, names)
-        tf.saved_model.save(module, str(path), signatures=module.signature_functions)
+        save_sealed(module, path, module.signature_functions)
         if warmup is not None:
             write_warmup_requests(path, warmup)
             write_batching_parameters(path)

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_transformer._typing import StrPath
 from keras_transformer.backend import check_tensorflow
+from keras_transformer.export.seal import save_sealed
 from keras_transformer.version_directory import write_version
 
 
@@ -45,7 +46,7 @@ def export_tested(
     }
 
     def write(path):
-        tf.saved_model.save(module, str(path), signatures=functions)
+        save_sealed(module, path, functions)
         self_test(path, example)
 
     return write_version(directory, write, overwrite)
