@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Python compiles what it imports; to compile all of TensorFlow takes as long as to unpack it.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
 
-TEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+TEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: demo test test-all lint docs clean
 

@@ -1,5 +1,6 @@
 """Checks of arguments: one error that names the field, the value and the remedy."""
 
+import os
 import re
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -128,8 +129,20 @@ def check_quantiles(values) -> tuple[float, ...]:
     return tuple(map(float, values))
 
 
+def check_local(name: str, path) -> None:
+    """Raises a ValueError for an address such as gs://bucket/run, which is no path here."""
+    path = os.fspath(path)
+    # A `Path` has dropped one of the slashes.
+    if isinstance(path, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path):
+        raise ValueError(
+            f"{name} must be a path of this machine, but is {path}; copy the files, or mount the "
+            "storage and name the folder."
+        )
+
+
 def check_directory(name: str, path) -> None:
-    """Raises a ValueError if `path`, or a folder above it, is a file."""
+    """Raises a ValueError if `path` is an address, or it or a folder above it is a file."""
+    check_local(name, path)
     for part in (Path(path), *Path(path).parents):
         if part.exists():
             if not part.is_dir():
@@ -139,6 +152,7 @@ def check_directory(name: str, path) -> None:
 
 def check_new_file(name: str, path) -> None:
     """Raises a ValueError if no file can be made at `path`; call it before long work."""
+    check_local(name, path)
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{name} {path} is a directory; name a file in it.")

@@ -9,9 +9,12 @@ import platform
 import signal
 import sys
 import threading
+import warnings
+from contextlib import suppress
 from importlib import import_module
 
-from keras_transformer.commands.options import build_parser
+from keras_transformer.commands.messages import log_warning, spelled
+from keras_transformer.commands.options import build_parser, check_paths
 
 
 def main(arguments=None) -> int:
@@ -23,13 +26,15 @@ def main(arguments=None) -> int:
     _turn_on_onednn()
     _exit_when_terminated()
     try:
-        command = import_module(f"keras_transformer.commands.{options.command}")
-        command.run(options)
-        sys.stdout.flush()
+        check_paths(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = log_warning
+            command = import_module(f"keras_transformer.commands.{options.command}")
+            command.run(options)
+            sys.stdout.flush()
         return 0
     except BrokenPipeError:
-        # The reader has gone; keep the interpreter from flushing into the closed pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
     except KeyboardInterrupt:
         return _fail("interrupted", options, KeyboardInterrupt)
@@ -74,9 +79,19 @@ def _exit_when_terminated() -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
+def _drop_output() -> None:
+    """Keeps the interpreter from flushing what is left into a closed pipe or on a full disk."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _fail(message, options, error) -> int:
     if options.debug and isinstance(error, Exception):
         raise error
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
     text = " ".join(str(message).split()) or type(error).__name__
-    print(f"keras-transformer {options.command}: {text}", file=sys.stderr)
+    print(f"keras-transformer {options.command}: {spelled(text)}", file=sys.stderr)
     return 1

@@ -7,6 +7,8 @@ import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from keras_transformer.checks import check_local
+
 # What a file of JSON data may hold at most, so that reading one never fills the memory.
 MAX_JSON_BYTES = 2**23
 SELF = "sha256"  # the entry of a JSON file that holds the SHA-256 of all others
@@ -33,8 +35,7 @@ def replacing(path):
     try:
         put_in_place(path)
     except OSError:
-        with suppress(OSError):
-            new_path(path).unlink()
+        remove(new)
         raise
 
 
@@ -47,8 +48,7 @@ def writing_new(path):
             yield new
             sync(new)
     except BaseException:
-        with suppress(OSError):
-            new.unlink()
+        remove(new)
         raise
 
 
@@ -64,16 +64,42 @@ def new_path(path) -> Path:
     return Path(path).with_name(f".new-{Path(path).name}")
 
 
+def remove(path) -> None:
+    """Removes a file that is of no more use, if that is possible."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def make_directory(path) -> None:
+    """Makes a directory and those above it, where they are missing, and waits for the disk."""
+    check_local("A directory", path)
+    path = Path(path)
+    if path.is_dir():
+        return
+    with naming(path):
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
 @contextmanager
 def naming(path):
     """Makes a failure to write say in one line which file it was; its `errno` is kept."""
     try:
         yield
     except OSError as error:
-        reason = error.strerror or error
-        failure = OSError(f"{path} could not be written ({reason}); what was there before stays.")
+        if isinstance(error, WriteError):
+            raise
+        failure = WriteError(
+            f"{path} could not be written ({error.strerror or error}); make room or name another "
+            "place. Nothing that was there is lost."
+        )
         failure.errno = error.errno
         raise failure from error
+
+
+class WriteError(OSError):
+    """Raised if a file cannot be written; the message is one line that names it."""
 
 
 def sync(path) -> None:
@@ -94,21 +120,29 @@ def sha256(path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def fingerprint(path) -> dict:
-    """Returns the size and the SHA-256 of a file, as a manifest has them."""
-    return {"size": os.path.getsize(path), "sha256": sha256(path)}
+def fingerprint(source) -> dict:
+    """Returns the size and the SHA-256 of a file, or of bytes, as a manifest has them."""
+    if isinstance(source, bytes):
+        return {"size": len(source), "sha256": hashlib.sha256(source).hexdigest()}
+    return {"size": os.path.getsize(source), "sha256": sha256(source)}
+
+
+def write_text(path, text: str) -> None:
+    """Writes a text file, whole or not at all; a pipe or a device gets the text as it is."""
+    data = text.encode("utf-8")
+    if os.path.exists(path) and not os.path.isfile(path):
+        with naming(path):
+            Path(path).write_bytes(data)
+        return
+    with replacing(path) as new:
+        new.write_bytes(data)
 
 
 def write_json(path, value: dict) -> None:
     """Writes a JSON object together with its own SHA-256, whole or not at all."""
-    with replacing(path) as new:
-        write_new_json(new, value)
-
-
-def write_new_json(path, value: dict) -> None:
-    """Writes a JSON object together with its own SHA-256."""
     text = json.dumps({**value, SELF: _content_hash(value)}, indent=2)
-    Path(path).write_text(text + "\n", "utf-8")
+    with replacing(path) as new:
+        new.write_text(text + "\n", "utf-8")
 
 
 def read_json(path) -> dict:
@@ -117,9 +151,26 @@ def read_json(path) -> dict:
     Raises:
         FileError: if the file is missing, no JSON object, or was altered.
     """
-    value = parse_object(read_bytes(path, MAX_JSON_BYTES), path)
+    return checked_object(parse_object(read_bytes(path, MAX_JSON_BYTES), path), path)
+
+
+def checked_object(value: dict, path) -> dict:
+    """Returns the object of a JSON file without its hash; raises a `FileError` if it differs."""
+    value = dict(value)
     if value.pop(SELF, None) != _content_hash(value):
         raise FileError(f"{path} was altered or damaged; restore it.")
+    return value
+
+
+def parse_object(data: bytes, path) -> dict:
+    """Returns the JSON object in `data`, the content of the file `path`; raises a `FileError`."""
+    try:
+        value = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path} is damaged: {error}; restore it.") from error
+    if not isinstance(value, dict):
+        kind = type(value).__name__
+        raise FileError(f"{path} is damaged: it holds a {kind}, not an object; restore it.")
     return value
 
 
@@ -135,18 +186,6 @@ def read_bytes(path, most: int) -> bytes:
     if len(data) > most:
         raise FileError(f"{path} is damaged: it has over {most} bytes; restore it.")
     return data
-
-
-def parse_object(data: bytes, path) -> dict:
-    """Returns the JSON object in `data`, the content of the file `path`; raises a `FileError`."""
-    try:
-        value = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path} is damaged: {error}; restore it.") from error
-    if not isinstance(value, dict):
-        kind = type(value).__name__
-        raise FileError(f"{path} is damaged: it holds a {kind}, not an object; restore it.")
-    return value
 
 
 def _content_hash(value) -> str:

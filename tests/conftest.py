@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests need: seeds, and a tiny translator, trained once."""
 
+import errno
 import gc
 import os
 import random as random_module
@@ -35,10 +36,16 @@ gc.set_threshold(50_000)
 LONGEST_FIRST = ("examples", "cli", "test_documentation", "serving", "export", "training")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
     ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
     folder = {item: item.path.relative_to(Path(__file__).parent).parts[0] for item in items}
     items.sort(key=lambda item: ranks.get(folder[item].removesuffix(".py"), len(ranks)))
+    # A process runs whole files. All files that use the export go to one, which makes it once.
+    of_export = {item.path for item in items if "exported" in item.fixturenames}
+    for item in items:
+        group = "exported" if item.path in of_export else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
@@ -166,3 +173,34 @@ def events():
         }
 
     return read
+
+
+@pytest.fixture
+def break_at(monkeypatch):
+    """break_at(number, dies=False): the call of that number that writes, renames or syncs fails.
+
+    It raises an OSError. If the process dies, it raises a SystemExit, and so do all calls after it
+    and every removal. A write that fails has written half.
+    """
+
+    def patch(number, dies=False):
+        counted = 0
+
+        def breaking(function):
+            def call(target, *arguments, **options):
+                nonlocal counted
+                counted += 1
+                if counted == number or dies and counted > number:
+                    if function.__name__ in ("write_bytes", "write_text"):
+                        function(target, arguments[0][: len(arguments[0]) // 2], *arguments[1:])
+                    raise SystemExit if dies else OSError(errno.ENOSPC, "No space left")
+                return function(target, *arguments, **options)
+
+            return call
+
+        calls = [(os, "fsync"), (os, "replace"), (os, "open"), (np.lib.format, "write_array")]
+        calls += [(Path, "write_bytes"), (Path, "write_text")]
+        for home, name in calls + dies * [(os, "unlink")]:
+            monkeypatch.setattr(home, name, breaking(getattr(home, name)))
+
+    return patch

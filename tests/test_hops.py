@@ -47,7 +47,7 @@ def test_a_translation_crosses_few_files(files_and_moves):
     translator = Translator(model, tokenizer)
     files, moves = files_and_moves(lambda: translator(["a dog"]))
     assert len(files) <= 27, sorted(files)
-    assert moves <= 170
+    assert moves <= 171
 
 
 def test_a_training_step_crosses_few_files(files_and_moves):
@@ -55,6 +55,5 @@ def test_a_training_step_crosses_few_files(files_and_moves):
     model.compile(keras.optimizers.Adam(), MaskedCrossentropy())
     inputs, labels = (np.array([[5, 6, 3]]), np.array([[2, 7]])), np.array([[7, 3]])
     files, moves = files_and_moves(lambda: model.train_on_batch(inputs, labels))
-    # `sequence_model` is one of them, because it checks the shapes of every batch.
-    assert len(files) <= 23, sorted(files)
+    assert len(files) <= 22, sorted(files)
     assert moves <= 216

@@ -12,7 +12,7 @@ PACKAGE = Path(keras_transformer.__file__).parent
 # What each folder may import of the package, besides files of its own that it lists before.
 ALLOWED = {
     "presets": set(),
-    "files": set(),
+    "files": {"checks"},
     "version_directory": {"checks", "files"},
     "_typing": set(),
     "checks": set(),
@@ -73,7 +73,7 @@ ALLOWED = {
         "files",
         "version_directory",
     },
-    "cli": {"commands.options"},
+    "cli": {"commands.messages", "commands.options"},
     "__main__": {"cli"},
     "_lazy": set(),
     "__init__": {"_lazy"},
@@ -140,6 +140,9 @@ ORDER = {
         "projected_crossentropy",
         "metrics",
         "step",
+        "run_record",
+        "weights",
+        "state_file",
         "checkpoints",
         "callbacks",
         "tensorboard",
@@ -173,6 +176,8 @@ ORDER = {
         "translator",
         "inspection",
         "text_generator",
+        "run_files",
+        "run_config",
         "run_directory",
     ],
     "export": [
@@ -186,6 +191,7 @@ ORDER = {
     ],
     "commands": [
         "options",
+        "messages",
         "loading",
         "translate",
         "evaluate",
@@ -193,6 +199,7 @@ ORDER = {
         "training_text",
         "pictures",
         "training_callbacks",
+        "resume",
         "average",
         "train",
         "demo",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from keras_transformer.checks import check_directory
+from keras_transformer.commands.resume import locked
 from keras_transformer.commands.training_callbacks import CHECKPOINTS
 from keras_transformer.inference.run_directory import is_run, load_run, save_run
 from keras_transformer.training.checkpoints import EpochWeights, average_weights, read_history
@@ -10,9 +11,16 @@ from keras_transformer.training.checkpoints import EpochWeights, average_weights
 
 def run(options) -> None:
     """Averages the last or the best epochs and writes a run directory."""
-    check_directory("OUT", options.out)
-    if Path(options.out).exists() and any(Path(options.out).iterdir()):
-        raise ValueError(f"{options.out} is not empty; name a new directory.")
+    out = Path(options.out)
+    check_directory("OUT", out)
+    with locked(out):
+        if any(not path.name.startswith(".new-") for path in out.iterdir()):
+            raise ValueError(f"{out} is not empty; name a new directory.")
+        average(options)
+
+
+def average(options) -> None:
+    """Averages the epochs that the options name, and writes the mean as a run."""
     if not is_run(options.run):
         raise ValueError(f"{options.run} is not a run; name a directory that train has written.")
     model, tokenizer = load_run(options.run)
@@ -22,6 +30,12 @@ def run(options) -> None:
         raise ValueError(
             f"{options.run} was trained without text to validate on, so no epoch is known to be "
             f"the best; give --last {options.best}."
+        )
+    number = options.last or options.best
+    if number > len(history):
+        raise ValueError(
+            f"{options.run} has only {len(history)} epochs, not {number}; give at most "
+            f"{len(history)}."
         )
     for epoch, logs in enumerate(history):
         weights.replay(epoch, logs)

@@ -1,12 +1,11 @@
 """`keras-transformer evaluate`: BLEU and chrF with their signatures."""
 
-from pathlib import Path
-
 from keras_transformer.checks import check_new_file
 from keras_transformer.commands.loading import loaded
-from keras_transformer.commands.translate import one_line
+from keras_transformer.commands.messages import one_line
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.evaluation.scores import check_bleu_tokenize, score_translations
+from keras_transformer.files import write_text
 
 
 def run(options) -> None:
@@ -27,4 +26,4 @@ def run(options) -> None:
     print(f"chrF {scores.chrf:.2f}  {scores.chrf_signature}")
     if options.output:
         lines = "".join(one_line(translation) + "\n" for translation in translations)
-        Path(options.output).write_text(lines, "utf-8", newline="\n")
+        write_text(options.output, lines)

@@ -8,6 +8,7 @@ from keras_transformer.checks import check_new_file, without_surrogates
 from keras_transformer.commands.loading import search_options
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
 from keras_transformer.commands.training_callbacks import LOGS
+from keras_transformer.files import write_text
 from keras_transformer.inference.inspection import (
     CROSS,
     DECODER,
@@ -65,7 +66,7 @@ def run(options) -> None:
     body = []
     for name, part in parts.items():
         body += [pages.heading(name, EXPLANATIONS[name]), part]
-    out.write_text(pages.page(f"{sentence} → {inspection.texts[0]}", body), "utf-8")
+    write_text(out, pages.page(f"{sentence} → {inspection.texts[0]}", body))
     print(out)
 
 

@@ -4,6 +4,8 @@ import argparse
 import math
 from typing import Any, NamedTuple
 
+from keras_transformer.checks import check_local
+
 
 def number_reader(kind, allowed: str, least, below=math.inf):
     """Makes a function that reads a number in [least, below), or says what is allowed."""
@@ -29,6 +31,8 @@ KINDS = {
     # The strategy or the model knows the largest.
     "WEIGHT": number_reader(float, "a number of at least 0", 0),
 }
+# The metavars of paths.
+PATHS = {"FILE", "RUN", "RUN_OR_EXPORT", "DIRECTORY", "OUT"}
 COMMANDS = {
     "demo": "train on generated sentences, export, and translate with the export",
     "train": "train a translator from parallel text",
@@ -49,17 +53,46 @@ class Option(NamedTuple):
     default: Any = None
     required: bool = False
 
+    @property
+    def key(self) -> str:
+        """Its name in what the parser returns."""
+        return self.name.removeprefix("--").replace("-", "_")
+
     def add_to(self, parser) -> None:
+        settings = {"default": argparse.SUPPRESS, "help": self.help}
         if self.values is None:
-            parser.add_argument(self.name, action="store_true", help=self.help)
+            parser.add_argument(self.name, action="store_true", **settings)
             return
+        if self.default is not None:
+            settings["help"] += f" ({self.default})"
         is_choice = isinstance(self.values, tuple)
-        settings = {"choices" if is_choice else "metavar": self.values}
+        settings["choices" if is_choice else "metavar"] = self.values
+        settings["type"] = str if is_choice else KINDS.get(self.values, str)
         if self.name.startswith("-"):
-            settings |= {"default": self.default, "required": self.required}
-        shown = "" if self.default is None else " (%(default)s)"
-        kind = str if is_choice else KINDS.get(self.values, str)
-        parser.add_argument(self.name, help=f"{self.help}{shown}", type=kind, **settings)
+            settings["required"] = self.required
+        parser.add_argument(self.name, **settings)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of commands. `typed` in what it returns holds the options that were typed."""
+
+    def parse_args(self, args=None, namespace=None):
+        options = super().parse_args(args, namespace)
+        known = [option for option in OPTIONS[options.command] if isinstance(option, Option)]
+        options.typed = frozenset(option.key for option in known if hasattr(options, option.key))
+        for option in known:
+            if option.key not in options.typed:
+                is_flag = option.values is None
+                setattr(options, option.key, False if is_flag else option.default)
+        return options
+
+
+def check_paths(options) -> None:
+    """Raises a ValueError if an address such as gs://bucket/run was given for a path."""
+    for option in OPTIONS[options.command]:
+        is_path = isinstance(option, Option) and option.values in PATHS
+        if is_path and (path := getattr(options, option.key)) is not None:
+            check_local(option.name, path)
 
 
 QUIET = Option("--quiet", "no progress bar")
@@ -91,7 +124,7 @@ TRAINING = (
     "training",
     Option("--out", "directory to write", "RUN", required=True),
     Option("--force", "replace the run in RUN: train from the start"),
-    Option("--resume", "continue the run in RUN, if there is one; give the same options"),
+    Option("--resume", "continue the run in RUN, if there is one, with its options"),
     Option("--epochs", "passes over the text", "N", 20),
     Option("--max-minutes", "begin no epoch that would end after X minutes", "X"),
     Option("--early-stopping", "stop after N epochs without a better BLEU", "N"),
@@ -182,7 +215,7 @@ OPTIONS = {
 
 def build_parser() -> argparse.ArgumentParser:
     """Builds the parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="keras-transformer", description="Transformers for Keras 3: from text to a server."
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -198,6 +231,7 @@ def build_parser() -> argparse.ArgumentParser:
             which = subparser.add_mutually_exclusive_group(required=True)
             Option("--last", "the last N epochs", "N").add_to(which)
             Option("--best", "the N best by BLEU", "N").add_to(which)
+            subparser.set_defaults(last=None, best=None)
         if name == "export":
             subparser.add_argument(
                 "--signatures",

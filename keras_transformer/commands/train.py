@@ -1,6 +1,6 @@
 """`keras-transformer train`: from parallel text to a run directory."""
 
-import json
+import hashlib
 import shutil
 import sys
 import time
@@ -10,58 +10,113 @@ import keras
 
 from keras_transformer import presets
 from keras_transformer.checks import check_directory
+from keras_transformer.commands import resume
+from keras_transformer.commands.messages import log
 from keras_transformer.commands.training_callbacks import CHECKPOINTS, LOGS, Callbacks
-from keras_transformer.commands.training_text import log, read_texts, refuse_without_validation
+from keras_transformer.commands.training_text import (
+    corpus_records,
+    read_texts,
+    refuse_without_validation,
+)
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.evaluation.scores import check_bleu_tokenize, score_translations
-from keras_transformer.inference.run_directory import CONFIG, TOKENIZER, WEIGHTS, is_run
+from keras_transformer.files import replacing
+from keras_transformer.inference.run_directory import TOKENIZER, is_run
 from keras_transformer.models.transformer import Transformer
-from keras_transformer.training.checkpoints import TrainingCheckpoint, replacing
+from keras_transformer.training.checkpoints import TrainingCheckpoint
 from keras_transformer.training.distribution import strategy_scope
 from keras_transformer.training.losses import MaskedCrossentropy
 from keras_transformer.training.precision import fastest_precision, policy, product_rates
+from keras_transformer.training.run_record import RunRecord
 from keras_transformer.training.schedules import TransformerSchedule
 from keras_transformer.training.shards import share_cores_between_shards
 
 # A translation may be longer than any text of the training.
 MODEL_LENGTH = 2048
-# In the folder of checkpoints: the precision in which a run began and is resumed.
-PRECISION = "precision.json"
 
 
 def run(options) -> None:
     """Reads the text, trains, and leaves the best epoch in the run directory."""
     share_cores_between_shards()
-    check_bleu_tokenize(options.bleu_tokenize)
-    check_together(options)
     out = Path(options.out)
-    resumes = options.resume and bool(TrainingCheckpoint(out / CHECKPOINTS).paths())
-    if not resumes:
-        check_out(options)
+    check_directory("--out", out)
+    with resume.locked(out):
+        record = resume.record_to_go_on_with(options)
+        check_together(options)
+        files = resume.text_records(options)
+        if record is not None:
+            resume.refuse_other_texts(record, files)
+            if record.is_finished and options.epochs <= record.options.get("epochs", 0):
+                log(f"the run in {out} is finished; give more --epochs to train it longer")
+                return
+            resume.note_other_versions(record)
+        train(options, record, files)
+
+
+def train(options, record, files) -> None:
+    """Trains from the beginning, or on from the last state of the run of a record."""
+    out = Path(options.out)
+    resumes = goes_on(record, out)
     texts = read_texts(options)
-    options.precision = chosen_precision(options, resumes)
+    corpora = corpus_records(options, texts)
+    if record is not None:
+        resume.refuse_other_texts(record, corpora)
+    tokenizer = make_tokenizer(texts, options, record if resumes else None)
+    asked = resume.recorded_options(options)
+    options.precision = chosen_precision(options, record if resumes else None)
     keras.utils.set_random_seed(options.seed)
-    tokenizer = make_tokenizer(texts, options, resumes)
-    train, valid = batches(texts, tokenizer, options)
-    total_steps = train.num_batches * options.epochs
-    report(texts, tokenizer, train, valid, total_steps, options)
+    batches_of = batches(texts, tokenizer, options)
+    total_steps = batches_of[0].num_batches * options.epochs
+    report(texts, tokenizer, *batches_of, total_steps, options)
     with strategy_scope(options.strategy):
         model = build_model(tokenizer, total_steps, options)
-    callbacks = Callbacks(model, tokenizer, texts, train, valid, options)
-    first_epoch = 0
+    # It may refuse an option, so nothing is cleared before.
+    callbacks = Callbacks(model, tokenizer, texts, *batches_of, options)
+    if resumes:
+        record = record.changed(options=asked, is_finished=False)
+    else:
+        known = {**tokenizer_record(tokenizer), "vocab_size": tokenizer.vocab_size}
+        record = RunRecord(asked, files | corpora, known, options.precision)
+        record = begin(record, tokenizer, out)
+    record.write(out)
+    fit(model, callbacks, *batches_of, resumes, options)
+    is_finished = callbacks.checkpoint.epoch >= options.epochs or callbacks.has_stopped()
+    record.changed(is_finished=is_finished).write(out)
+    log(f"wrote {options.out}; next: keras-transformer export {options.out} DIRECTORY")
+
+
+def goes_on(record, out) -> bool:
+    """Returns whether there is a state to go on from; says so if only a record is there."""
+    if record is None:
+        return False
+    if record.has_begun and TrainingCheckpoint(out / CHECKPOINTS).paths():
+        resume.check_tokenizer(record, out / TOKENIZER)
+        return True
+    log("no epoch of the run was finished, so it starts from the beginning")
+    return False
+
+
+def begin(record, tokenizer, out) -> RunRecord:
+    """Clears what an earlier run has left, but for its model, which the first epoch replaces."""
+    record.write(out)  # from now on `--resume` takes nothing that is left for its own
+    for name in (LOGS, CHECKPOINTS):
+        shutil.rmtree(out / name, ignore_errors=True)
+    (out / CHECKPOINTS).mkdir(exist_ok=True)
+    if not is_run(out):
+        with replacing(out / TOKENIZER) as path:
+            tokenizer.save(path)
+    return record.changed(has_begun=True)
+
+
+def fit(model, callbacks, train, valid, resumes, options) -> None:
+    """Trains the epochs that are left, if any, and finishes the run."""
+    start, first_epoch = time.monotonic(), 0
     if resumes:
         first_epoch = callbacks.restore()
         log(f"going on after epoch {first_epoch}")
-    else:
-        # The old model stays until that of the first epoch replaces it.
-        for name in (LOGS, CHECKPOINTS):
-            shutil.rmtree(out / name, ignore_errors=True)
-        if not is_run(out):
-            out.mkdir(parents=True, exist_ok=True)
-            tokenizer.save(out / TOKENIZER)
-    keep_precision(out / CHECKPOINTS, options.precision)
-    start = time.monotonic()
+        if options.bpe_dropout:  # SentencePiece 0.2.3 draws other samples in each process
+            log("note: --bpe-dropout splits words in another way in each process")
     if first_epoch < options.epochs and not callbacks.has_stopped():
         model.fit(
             train.dataset(first_epoch),
@@ -74,44 +129,24 @@ def run(options) -> None:
         )
     callbacks.finish()
     log(f"trained {(time.monotonic() - start) / 60:.1f} minutes")
-    log(f"wrote {options.out}; next: keras-transformer export {options.out} DIRECTORY")
 
 
 def check_together(options) -> None:
-    """Refuses options that mean nothing without others, before any work."""
+    """Refuses options that mean nothing without others or here, before any work."""
+    check_bleu_tokenize(options.bleu_tokenize)
     if options.r_drop_delay is not None and not options.r_drop:
         raise ValueError("--r-drop-delay needs R-Drop; add --r-drop 5.")
     if not (options.valid_source or options.tfds or options.synthetic):
         refuse_without_validation(options)
 
 
-def check_out(options) -> None:
-    """Refuses to write over something, unless it is a run and --force allows it."""
-    out = Path(options.out)
-    check_directory("--out", out)
-    names = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    # A run that was stopped before it was saved leaves at most these, and always the first.
-    leftovers = {TOKENIZER, LOGS, CHECKPOINTS, CONFIG, WEIGHTS, f".new-{WEIGHTS}"}
-    if not names or TOKENIZER in names and names <= leftovers:
-        return
-    if not is_run(out):
-        raise ValueError(f"--out {out} holds other files; name a new or an empty directory.")
-    if not options.force:
-        fault = "already; name another, or add --force or --resume"
-        if options.resume:
-            fault = "but no state to go on from; add --force to train it again"
-        raise ValueError(f"--out {out} holds a run {fault}.")
-
-
-def chosen_precision(options, resumes) -> str:
+def chosen_precision(options, record) -> str:
     """Returns the precision asked for; for "auto", the one a run began in, or the faster one."""
-    kept = Path(options.out) / CHECKPOINTS / PRECISION
+    if record is not None:
+        log(f"precision: {record.precision}, as the run began")
+        return record.precision
     if options.precision != "auto":
         return options.precision
-    if resumes and kept.is_file():
-        precision = json.loads(kept.read_text("utf-8"))["precision"]
-        log(f"precision: {precision}, as the run began")
-        return precision
     preset = getattr(presets, options.preset.upper())
     sizes = preset["d_model"], preset["d_ff"]
     precision, rates = fastest_precision(*sizes), product_rates(*sizes)
@@ -120,20 +155,18 @@ def chosen_precision(options, resumes) -> str:
     return precision
 
 
-def keep_precision(directory, precision) -> None:
-    """Keeps the precision in the run, so that another measurement does not change it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with replacing(directory / PRECISION) as temporary:
-        temporary.write_text(json.dumps({"precision": precision}), "utf-8")
-
-
-def make_tokenizer(texts, options, resumes) -> Tokenizer:
+def make_tokenizer(texts, options, record) -> Tokenizer:
     """Learns the vocabulary, or loads that of a run that is resumed."""
-    path = Path(options.out) / TOKENIZER
-    if resumes and path.is_file():
-        return Tokenizer.load(path)
+    if record is not None:
+        return Tokenizer.load(Path(options.out) / TOKENIZER)
     both_languages = texts.train.sources + texts.train.targets
     return Tokenizer.train_on_texts(both_languages, vocab_size=options.vocab_size)
+
+
+def tokenizer_record(tokenizer) -> dict:
+    """Returns the fingerprint that the tokenizer's file will have."""
+    digest = hashlib.sha256(tokenizer.model).hexdigest()
+    return {"size": len(tokenizer.model), "sha256": digest}
 
 
 def bleu_note(references, tokenize) -> str | None:
@@ -165,6 +198,12 @@ def report(texts, tokenizer, train, valid, total_steps, options) -> None:
     """Logs what there is to train on, what was left out and why, and what looks like a mistake."""
     log(f"{len(train.kept)} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
     log(f"{tokenizer.vocab_size} subwords, {train.num_target_tokens} target tokens per epoch")
+    if tokenizer.vocab_size < options.vocab_size:
+        log(
+            f"note: the text has only {tokenizer.vocab_size} subwords, fewer than --vocab-size "
+            f"{options.vocab_size}; give fewer (some thousand is usual for little text), or more "
+            "text"
+        )
     if valid is not None:
         if note := bleu_note(texts.valid.targets, options.bleu_tokenize):
             log(note)

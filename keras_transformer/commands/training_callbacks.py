@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from keras_transformer.commands.messages import log
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
-from keras_transformer.commands.training_text import log, refuse_without_validation
+from keras_transformer.commands.training_text import refuse_without_validation
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.inference.inspection import inspect_translation

@@ -1,9 +1,11 @@
 """Reads the text that `keras-transformer train` is given."""
 
-import sys
+import hashlib
 from typing import NamedTuple
 
+from keras_transformer.commands.messages import log
 from keras_transformer.data.corpus import Corpus, CorpusError, read_files, read_tfds, read_tsv
+from keras_transformer.training.run_record import TextRecord
 
 NUM_SYNTHETIC_VALID = 500
 
@@ -72,6 +74,19 @@ def synthetic_texts(num_pairs: int, seed: int, valid: Corpus | None) -> Texts:
     return Texts(texts[0], valid or texts[1])
 
 
-def log(line: str) -> None:
-    """Prints a message of a training to standard error, where results do not go."""
-    print(line, file=sys.stderr, flush=True)
+def corpus_records(options, texts: Texts) -> dict[str, TextRecord]:
+    """Describes the text that is in no file which an option names, by what was read of it."""
+    name = options.tfds or options.synthetic and "synthetic"
+    if not name:
+        return {}
+    records = {"tfds" if options.tfds else "synthetic": _corpus_record(name, texts.train)}
+    if texts.valid is not None and not options.valid_source:
+        records["validation"] = _corpus_record(name, texts.valid)
+    return records
+
+
+def _corpus_record(name: str, corpus: Corpus) -> TextRecord:
+    digest = hashlib.sha256()
+    for pair in zip(*corpus[:2], strict=True):
+        digest.update("\t".join(pair).encode() + b"\n")
+    return TextRecord(name, len(corpus.sources), digest.hexdigest())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
@@ -217,7 +218,7 @@ def epochs_dataset(batches, signature, first_epoch):
     state = {"epoch": first_epoch}
 
     def generate():
-        for i, batch in enumerate(batches.epoch(state["epoch"]), start=1):
+        for i, batch in enumerate(_one_ahead(batches.epoch(state["epoch"])), start=1):
             if i == batches.num_batches:
                 state["epoch"] += 1
             yield batch
@@ -228,6 +229,14 @@ def epochs_dataset(batches, signature, first_epoch):
     # `fit` drops iterators before their last batch. Each would wait for the thread that tunes it,
     # which sleeps longer and longer, up to a minute.
     options.autotune.enabled = False
-    # Prefetching must not reach the last batch, where the epoch counts as read.
-    ahead = max(0, min(4, batches.num_batches - 2))
-    return dataset.apply(cardinality).prefetch(ahead).with_options(options)
+    # Not `prefetch`: if its thread waits for Python when the interpreter ends, the process hangs.
+    return dataset.apply(cardinality).with_options(options)
+
+
+def _one_ahead(items):
+    """Yields the items of an iterator, none of them None; a thread makes the next one meanwhile."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item

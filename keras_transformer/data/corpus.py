@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import os
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -11,10 +12,13 @@ from itertools import zip_longest
 from typing import BinaryIO, NamedTuple
 
 from keras_transformer._typing import StrPath
-from keras_transformer.checks import check_choice, check_positive_int
+from keras_transformer.checks import check_choice, check_local, check_positive_int
 from keras_transformer.data.blank_text import is_blank
 
 MAX_CHARS = 10_000
+BYTES_PER_CHAR = 4  # at most, in UTF-8
+# A longer line is not held in memory whole.
+MAX_LINE_BYTES, SKIPPED_BYTES = 1 << 22, 1 << 16
 _UTF16_AND_UTF32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 
@@ -56,7 +60,8 @@ def read_lines(path: StrPath, *, errors: str = "strict") -> list[str]:
             skipped.
 
     Returns:
-        The lines without their ends.
+        The lines without their ends. A line of over 4 MiB is cut there, and a warning counts such
+        lines.
 
     Raises:
         ValueError: for bad options; `CorpusError` if the file is missing, empty or not UTF-8 text.
@@ -70,8 +75,15 @@ def read_lines(path: StrPath, *, errors: str = "strict") -> list[str]:
     """
     check_choice("errors", errors, ("strict", "replace"))
     name = os.fspath(path)
-    with closing(_raw_lines(name)) as lines:
-        return [_decode(line, f"{name}:{i}", errors, "replace") for i, line in enumerate(lines, 1)]
+    texts, num_cut = [], 0
+    with closing(_raw_lines(name, MAX_LINE_BYTES)) as lines:
+        for i, line in enumerate(lines, start=1):
+            if len(line) > MAX_LINE_BYTES:
+                line, num_cut = cut_line(line), num_cut + 1
+            texts.append(_decode(line, f"{name}:{i}", errors, "replace"))
+    if num_cut:
+        warnings.warn(cut_note(name, num_cut), stacklevel=2)
+    return texts
 
 
 def read_files(
@@ -103,7 +115,7 @@ def read_files(
         Corpus(sources=['Hallo'], targets=['hello'], skipped={'empty': 1})
     """
     names = os.fspath(source_path), os.fspath(target_path)
-    return _corpus(_aligned_lines(*names), errors, max_chars, names)
+    return _corpus(_aligned_lines(*names, max_chars), errors, max_chars, names)
 
 
 def read_tsv(path: StrPath, *, errors: str = "strict", max_chars: int = MAX_CHARS) -> Corpus:
@@ -127,7 +139,8 @@ def read_tsv(path: StrPath, *, errors: str = "strict", max_chars: int = MAX_CHAR
         ...     read_tsv(file.name)
         Corpus(sources=['Hallo'], targets=['hello'], skipped={})
     """
-    return _corpus(_tsv_pairs(os.fspath(path)), errors, max_chars, [os.fspath(path)])
+    name = os.fspath(path)
+    return _corpus(_tsv_pairs(name, max_chars), errors, max_chars, [name])
 
 
 def read_tfds(
@@ -173,6 +186,9 @@ def _corpus(pairs: Iterator[tuple[bytes, bytes]], errors, max_chars, names) -> C
     sources, targets, skipped = [], [], Counter()
     with closing(pairs):
         for i, pair in enumerate(pairs, start=1):
+            if max(map(len, pair)) > BYTES_PER_CHAR * max_chars:
+                skipped["too long"] += 1  # and perhaps cut within a character
+                continue
             source = _decode(pair[0], f"{names[0]}:{i}", errors, "skip")
             target = _decode(pair[1], f"{names[-1]}:{i}", errors, "skip")
             if source is None or target is None:
@@ -201,8 +217,12 @@ def _decode(text: bytes, place: str, errors: str, lenient: str) -> str | None:
         raise CorpusError(f"{place}: invalid UTF-8; {remedy}.") from None
 
 
-def _aligned_lines(source_name: str, target_name: str) -> Iterator[tuple[bytes, bytes]]:
-    with closing(_raw_lines(source_name)) as sources, closing(_raw_lines(target_name)) as targets:
+def _aligned_lines(
+    source_name: str, target_name: str, max_chars: int
+) -> Iterator[tuple[bytes, bytes]]:
+    most = BYTES_PER_CHAR * max_chars
+    sources, targets = _raw_lines(source_name, most), _raw_lines(target_name, most)
+    with closing(sources), closing(targets):
         pairs = zip_longest(sources, targets)
         for shorter, pair in enumerate(pairs):
             if None in pair:
@@ -213,9 +233,13 @@ def _aligned_lines(source_name: str, target_name: str) -> Iterator[tuple[bytes, 
             yield pair
 
 
-def _tsv_pairs(name: str) -> Iterator[tuple[bytes, bytes]]:
-    with closing(_raw_lines(name)) as lines:
+def _tsv_pairs(name: str, max_chars: int) -> Iterator[tuple[bytes, bytes]]:
+    most = 2 * BYTES_PER_CHAR * max_chars + 1
+    with closing(_raw_lines(name, most)) as lines:
         for i, line in enumerate(lines, start=1):
+            if len(line) > most:
+                yield line, line  # one of its sides is too long, whichever it is
+                continue
             columns = tuple(line.split(b"\t"))
             if len(columns) != 2:
                 fault = f"{len(columns) - 1} tabs instead of the one between source and target"
@@ -249,17 +273,19 @@ def _tfds_pairs(name, split, data_dir, download, languages) -> Iterator[tuple[by
         ) from error
 
 
-def _raw_lines(name: str) -> Iterator[bytes]:
+def _raw_lines(name: str, most: int) -> Iterator[bytes]:
     """Yields lines as bytes, without their ends; text files split at more than line feeds.
 
-    The caller must close it: an error that somebody keeps would keep the file open.
+    Of a line of more than `most` bytes it yields the first `most + 1`. The caller must close it: an
+    error that somebody keeps would keep the file open.
     """
+    check_local("The text", name)
     i = 0
     try:
         with open(name, "rb") as file, _checked_text(file, name) as text:
-            for line in text:
+            for line in _limited_lines(text, most):
                 i += 1
-                yield line.removesuffix(b"\n").removesuffix(b"\r")
+                yield line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         remedy = "get the file again, or drop the suffix .gz if it is plain text"
         raise CorpusError(f"{name}: bad gzip data after line {i} ({error}); {remedy}.") from None
@@ -270,14 +296,48 @@ def _raw_lines(name: str) -> Iterator[bytes]:
         raise CorpusError(f"{name}: the file is empty; give a file with at least one line.")
 
 
+def _limited_lines(file: BinaryIO, most: int) -> Iterator[bytes]:
+    size = most + len(b"\r\n")
+    while line := file.readline(size + 1):
+        rest = line if len(line) > size else b"\n"
+        while rest and not rest.endswith(b"\n"):
+            rest = file.readline(SKIPPED_BYTES)
+        yield line.removesuffix(b"\n").removesuffix(b"\r")[: most + 1]
+
+
+def cut_line(line: bytes) -> bytes:
+    """Returns the beginning of a line of over `MAX_LINE_BYTES`, cut between two characters."""
+    end = MAX_LINE_BYTES
+    while end > MAX_LINE_BYTES - BYTES_PER_CHAR and line[end] & 0xC0 == 0x80:  # inside a character
+        end -= 1
+    return line[:end]
+
+
+def cut_note(name: str, number: int) -> str:
+    """Says how many lines were cut."""
+    lines = "1 line is" if number == 1 else f"{number} lines are"
+    return (
+        f"{name}: {lines} over {MAX_LINE_BYTES:,} bytes long, and only the beginning is read; "
+        "give one sentence per line."
+    )
+
+
 def _checked_text(file: BinaryIO, name: str) -> BinaryIO:
     """Returns the file after its BOM, decompressed; peeks, because a pipe cannot be read twice."""
     text = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
     head = text.peek(4096)
+    text.read(len(head) - len(without_mark(head, name)))
+    return text
+
+
+def without_mark(head: bytes, name: str) -> bytes:
+    """Returns the beginning of a text without its byte order mark.
+
+    Raises:
+        CorpusError: if it is compressed, in another encoding, or no text.
+    """
     if head.startswith(b"\x1f\x8b"):
         raise CorpusError(f"{name}: gzip data under another name; rename it to .gz or unpack it.")
     if head.startswith(_UTF16_AND_UTF32) or head.count(b"\0") > len(head) / 8:
         raise CorpusError(f"{name}: UTF-16, UTF-32 or binary data; convert it to UTF-8 text.")
-    if head.startswith(codecs.BOM_UTF8):
-        text.read(len(codecs.BOM_UTF8))
-    return text
+    return head.removeprefix(codecs.BOM_UTF8)

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.data.special_tokens import END_ID, START_ID, UNK_ID
+from keras_transformer.files import make_directory
 from keras_transformer.layers.feed_forward import GATES
 from keras_transformer.version_directory import write_whole
 
@@ -57,7 +58,7 @@ def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwr
     spec = transformer_spec(model, tokenizer)
     spec.validate()
     spec.optimize(quantization=quantization)
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(directory.parent)
 
     def write(path):
         spec.save(str(path))

@@ -161,7 +161,7 @@ class Forecaster(SequenceModel):
         return level[..., None] + scale[..., None] * forecast
 
     def _read(self, inputs, mask=None) -> Window:
-        mask = mask["history"] if isinstance(mask, dict) else mask  # Keras carries it
+        mask = mask.get("history") if isinstance(mask, dict) else mask  # Keras carries it
         sizes = self.history_length, self.horizon, self.num_features, self.num_covariates
         return read_window(inputs, *sizes, mask)
 

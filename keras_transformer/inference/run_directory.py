@@ -1,29 +1,27 @@
 """A trained model on disk: data only, checked by its hashes, never pickled code."""
 
-import hashlib
 import json
 from pathlib import Path
 
 from keras_transformer._typing import StrPath
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding.strategies import Strategy
+from keras_transformer.files import MAX_JSON_BYTES, FileError, parse_object
+from keras_transformer.inference.run_config import FORMATS, build, check_config, make_config
+from keras_transformer.inference.run_files import MANIFEST, read_files, write_files
 from keras_transformer.inference.text_generator import TextGenerator
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.transformer import Transformer
-from keras_transformer.training.checkpoints import replacing
+from keras_transformer.training.weights import declared_shapes, load_weights, weights_as_bytes
 from keras_transformer.version_directory import saved_model_path
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.weights.h5", "tokenizer.model"
-MANIFEST = "manifest.json"
-FORMAT = 2
-OF_KERAS = ("name", "trainable", "dtype")  # what Keras adds to a model's arguments
 Model = Transformer | LanguageModel
-MODELS = {"Transformer": Transformer, "LanguageModel": LanguageModel}
 
 
 class RunError(ValueError):
-    """A run directory that is missing, damaged or not ours.
+    """A run directory that is missing, damaged or not ours, or a model that none can hold.
 
     Example:
         >>> try:
@@ -37,16 +35,18 @@ class RunError(ValueError):
 def save_run(
     model: Model, tokenizer: Tokenizer, directory: StrPath, *, dtype: str | None = None
 ) -> None:
-    """Writes a model and its tokenizer; each file replaces its predecessor whole.
+    """Writes a model and its tokenizer, so that at every moment the old or the new run loads.
 
     Args:
-        model: a `Transformer` or a `LanguageModel`.
+        model: a `Transformer` or a `LanguageModel`; the optimizer is left out.
         tokenizer: its `Tokenizer`.
         directory: created where it is missing.
         dtype: the dtype policy of the model when it is loaded, that of `model` by default.
 
     Raises:
-        OSError: if it cannot be written.
+        RunError: if `load_run` could not load it: a subclass, a function of yours as activation,
+            weights that are NaN, a tokenizer of another vocabulary.
+        OSError: if a file cannot be written; the message names it, and the run stays as it was.
 
     Example:
         >>> import tempfile
@@ -60,25 +60,16 @@ def save_run(
         'LanguageModel'
     """
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    arguments = model.get_config()
-    config = {
-        "format": FORMAT,
-        "class": type(model).__name__,
-        "dtype": dtype or model.dtype_policy.name,
-        "parameters": model.count_params(),
-        "model": {name: arguments[name] for name in arguments if name not in OF_KERAS},
-    }
-    hashes = {}
-    for name, write in (
-        (CONFIG, lambda path: _write_json(path, config)),
-        (TOKENIZER, tokenizer.save),
-        (WEIGHTS, model.save_weights),
-        (MANIFEST, lambda path: _write_json(path, hashes)),
-    ):
-        with replacing(directory / name) as path:
-            write(path)
-        hashes[name] = _sha256(directory / name)
+    try:
+        weights = weights_as_bytes(model)
+        shapes = declared_shapes(weights)
+        config = make_config(model, shapes, dtype)
+        check_config(config, shapes, tokenizer.vocab_size)
+    except ValueError as error:
+        raise RunError(f"The model cannot be saved in {directory}: {_line(error)}.") from error
+    text = json.dumps(config, indent=2) + "\n"
+    contents = {CONFIG: text.encode(), TOKENIZER: tokenizer.model, WEIGHTS: weights}
+    write_files(directory, contents)
 
 
 def is_run(directory: StrPath) -> bool:
@@ -87,7 +78,7 @@ def is_run(directory: StrPath) -> bool:
 
 
 def load_run(directory: StrPath) -> tuple[Model, Tokenizer]:
-    """Reads what `save_run` wrote, after comparing every hash.
+    """Reads what `save_run` wrote, after comparing every hash; also what format 2 had.
 
     Args:
         directory: that of `save_run`.
@@ -109,23 +100,24 @@ def load_run(directory: StrPath) -> tuple[Model, Tokenizer]:
         True
     """
     directory = Path(directory)
-    _verify(directory)
-    config = json.loads((directory / CONFIG).read_text("utf-8"))
-    if config.get("format") != FORMAT:
+    _check_is_run(directory)
+    try:
+        contents = read_files(directory, (CONFIG, TOKENIZER, WEIGHTS))
+        config = parse_object(contents[CONFIG][:MAX_JSON_BYTES], directory / CONFIG)
+    except FileError as error:
+        raise RunError(str(error)) from error
+    if config.get("format") not in FORMATS:
         raise RunError(
             f"{directory} is a run of format {config.get('format')!r}, but this version reads only "
-            f"{FORMAT}; train again, or install the version that wrote it."
+            f"{FORMATS[0]} to {FORMATS[-1]}; train again, or install the version that wrote it."
         )
-    tokenizer = Tokenizer.load(directory / TOKENIZER)
     try:
-        model_class = MODELS[config["class"]]
-        model = model_class(**config["model"], dtype=config["dtype"])
-        # Keras loads the weights of a deeper model into a shallower one without a word.
-        if (count := model.count_params()) != (saved := config["parameters"]):
-            raise ValueError(f"the weights are {saved} numbers, the configured model has {count}")
-        model.load_weights(directory / WEIGHTS)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{directory} holds no model that fits: {error}") from error
+        tokenizer, weights = Tokenizer(contents[TOKENIZER]), contents[WEIGHTS]
+        check_config(config, declared_shapes(weights), tokenizer.vocab_size)
+        model = build(config)
+        load_weights(model, weights)
+    except Exception as error:  # parsers and Keras have no list of what they raise for such files
+        raise RunError(f"{directory} holds no model that fits: {_line(error)}.") from error
     return model, tokenizer
 
 
@@ -193,30 +185,15 @@ def _load_class(directory, model_class, other):
     return model, tokenizer
 
 
-def _verify(directory: Path) -> None:
+def _check_is_run(directory: Path) -> None:
     if not directory.is_dir():
         raise RunError(f"{directory} is no directory; name one that training has written.")
-    manifest = directory / MANIFEST
-    if not manifest.is_file():
+    if not is_run(directory):
         if saved_model_path(directory):
             raise RunError(f"{directory} is an export; name the run that it was made from.")
         raise RunError(f"{directory} is no run: {MANIFEST} is missing; was training cut short?")
-    try:
-        hashes = dict(json.loads(manifest.read_text("utf-8")))
-    except (ValueError, TypeError) as error:
-        raise RunError(f"{manifest} is damaged: {error}; restore it or train again.") from error
-    for name in (CONFIG, TOKENIZER, WEIGHTS):
-        path = directory / name
-        if not path.is_file():
-            raise RunError(f"{path} is missing; restore it or train again.")
-        if _sha256(path) != hashes.get(name):
-            raise RunError(f"{path} is not the file that was saved; restore it or train again.")
 
 
-def _write_json(path: Path, value) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", "utf-8")
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _line(error) -> str:
+    """Returns an error's message as a short line."""
+    return " ".join((str(error) or type(error).__name__).split())[:500].rstrip(".")

@@ -1,20 +1,29 @@
 """The states from which a stopped run resumes, and the weights to average."""
 
-import json
-import os
 import warnings
-import zipfile
 from collections.abc import Iterable
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
 
 import keras
 import numpy as np
 
+from keras_transformer.files import (
+    FileError,
+    fingerprint,
+    make_directory,
+    read_json,
+    replacing,
+    write_json,
+)
 from keras_transformer.training.distribution import scope_of
+from keras_transformer.training.state_file import State, read_state, write_state
+from keras_transformer.training.weights import load_weights, weights_as_bytes
 
 STATE, WEIGHTS = "state-{:05d}.npz", "epoch-{:05d}.weights.h5"
+# The sizes and hashes of the weights of epochs, in the same directory.
+EPOCHS = "epochs.json"
 
 
 class CheckpointError(ValueError):
@@ -33,9 +42,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     """Keeps after each epoch what a run needs to resume as if it had never stopped.
 
     Weights alone are not enough: the state also holds the optimizer's moments and step, the seeds
-    of dropout and the logs of all epochs so far. It is one file that appears whole or not at all,
-    and the file before it stays, so there is always one to resume from. Place the callback after
-    all callbacks that add to the logs or read them.
+    of dropout and the logs of all epochs so far. It is copied when the epoch ends, and a thread
+    writes it while training goes on; what goes wrong there is raised by the next save, or at the
+    end of `fit`. It is one file with a hash of its bytes that appears whole or not at all, and the
+    file before it stays, so there is always one to resume from. Place the callback after all
+    callbacks that add to the logs or read them.
 
     Args:
         directory: where to write the files; created if it is missing.
@@ -52,6 +63,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.directory = Path(directory)
         self.keep = keep
         self.history = []
+        self._writing = None
 
     @property
     def epoch(self) -> int:
@@ -66,15 +78,30 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             )
 
     def on_epoch_end(self, epoch, logs=None):
+        self.wait()
         self.history.append({name: float(value) for name, value in (logs or {}).items()})
-        history = np.frombuffer(json.dumps(self.history).encode(), "uint8")
-        variables = enumerate(_variables(self.model))
-        arrays = {f"variable_{i}": _as_array(variable) for i, variable in variables}
-        self.directory.mkdir(parents=True, exist_ok=True)
-        path = self.directory / STATE.format(epoch + 1)
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, history=history, **arrays)
-            os.fsync(file.fileno())
+        arrays = [_as_array(variable) for variable in _variables(self.model)]
+        state = State(arrays, epoch=self.epoch, history=list(self.history))
+        make_directory(self.directory)
+        thread = ThreadPoolExecutor(1)  # for which Python waits before it exits
+        self._writing = thread.submit(self._write, self.directory / STATE.format(epoch + 1), state)
+        thread.shutdown(wait=False)
+
+    def on_train_end(self, logs=None):
+        self.wait()
+
+    def wait(self) -> None:
+        """Waits until the last state is on the disk.
+
+        Raises:
+            OSError: if it could not be written.
+        """
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _write(self, path, state):
+        write_state(path, state)
         for old in self.paths()[: -self.keep]:
             old.unlink()
 
@@ -91,30 +118,35 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         Raises:
             CheckpointError: if no state can be read, or it belongs to another model.
         """
-        values, self.history, path = _newest(self.paths(), self.directory)
-        _assign(model, values, path)
+        self.wait()
+        state, path = _newest(self.paths(), self.directory)
+        if state.step:
+            raise CheckpointError(
+                f"{path} stands after step {state.step} of an epoch, but this version goes on only "
+                "after whole epochs; install the version that wrote it."
+            )
+        _assign(model, state.arrays, path)
+        self.history = state.history
         return self.epoch
 
 
 def read_history(directory) -> list[dict]:
     """Reads the logs of each finished epoch of a run; errors as in `TrainingCheckpoint.restore`."""
-    return _newest(TrainingCheckpoint(directory).paths(), directory)[1]
+    return _newest(TrainingCheckpoint(directory).paths(), directory)[0].history
 
 
-def _newest(paths, directory):
-    """Reads the newest state that can be read: its values, its history and its path."""
+def _newest(paths, directory) -> tuple[State, Path]:
+    """Reads the newest state that can be read; warns of those that cannot."""
     reasons = []
     for path in reversed(paths):
         try:
-            with open(path, "rb") as file, np.load(file) as arrays:
-                values = [arrays[f"variable_{i}"] for i in range(len(arrays.files) - 1)]
-                history = json.loads(arrays["history"].tobytes())
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            reasons.append(f"{path.name}: {error}")
+            state = read_state(path)
+        except FileError as error:
+            reasons.append(str(error))
             continue
         if reasons:
             warnings.warn(f"going on from {path}, since {'; '.join(reasons)}", stacklevel=3)
-        return values, history, path
+        return state, path
     reasons = "; ".join(reasons) or "there is none"
     raise CheckpointError(
         f"{directory} holds no state of a run to go on from ({reasons}); train it again."
@@ -131,9 +163,9 @@ def _variables(model):
 
 
 def _as_array(variable):
-    """Returns an array for an `.npz` file, which cannot hold bfloat16."""
+    """Copies a variable to an array for an `.npz` file, which cannot hold bfloat16."""
     array = keras.ops.convert_to_numpy(variable)
-    return array.astype("float32") if array.dtype.name == "bfloat16" else array
+    return array.astype("float32") if array.dtype.name == "bfloat16" else np.array(array)
 
 
 def _assign(model, values, path):
@@ -168,7 +200,7 @@ class EpochWeights(keras.callbacks.Callback):
         self.directory = Path(directory)
         self.keep = keep
         self.monitor = monitor
-        self.scores = {}
+        self.scores, self.fingerprints = {}, {}
 
     def on_train_begin(self, logs=None):
         found = sorted(self.directory.glob(WEIGHTS.replace("{:05d}", "*")))
@@ -177,16 +209,26 @@ class EpochWeights(keras.callbacks.Callback):
                 f"{self.directory} holds weights of another run, such as {found[-1].name}; "
                 "call replay() with its epochs to go on with that run, or name an empty directory."
             )
+        if found and (self.directory / EPOCHS).is_file():
+            try:
+                self.fingerprints = read_json(self.directory / EPOCHS)
+            except FileError as error:
+                warnings.warn(f"the epochs so far cannot be averaged: {error}", stacklevel=2)
 
     def on_epoch_end(self, epoch, logs=None):
         self.replay(epoch, logs or {})
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with replacing(self.directory / WEIGHTS.format(epoch + 1)) as temporary:
-            self.model.save_weights(temporary)
+        make_directory(self.directory)
+        path, weights = self.directory / WEIGHTS.format(epoch + 1), weights_as_bytes(self.model)
+        with replacing(path) as new:
+            new.write_bytes(weights)
         kept = {*self.last(self.keep), *self.best(self.keep)}
-        for path in self.directory.glob(WEIGHTS.replace("{:05d}", "*")):
-            if path not in kept:
-                path.unlink()
+        self.fingerprints[path.name] = fingerprint(weights)
+        names = self.fingerprints.keys() & {path.name for path in kept}
+        self.fingerprints = {name: self.fingerprints[name] for name in sorted(names)}
+        write_json(self.directory / EPOCHS, self.fingerprints)
+        for old in self.directory.glob(WEIGHTS.replace("{:05d}", "*")):
+            if old not in kept:
+                old.unlink()
 
     def replay(self, epoch, logs):
         """Remembers an epoch of a resumed run."""
@@ -210,10 +252,11 @@ def average_weights(model: keras.Model, paths: Iterable[str | PathLike]) -> None
 
     Args:
         model: a Keras model.
-        paths: the files that `save_weights` wrote.
+        paths: the files that `save_weights` or `EpochWeights` wrote.
 
     Raises:
-        CheckpointError: if there are no files, or one is missing or belongs to another model.
+        CheckpointError: if there are no files, or one is missing, was altered, or belongs to
+            another model.
 
     Example:
         >>> import tempfile
@@ -226,27 +269,27 @@ def average_weights(model: keras.Model, paths: Iterable[str | PathLike]) -> None
     if not paths:
         raise CheckpointError("There are no weights to average; train with --keep first.")
     sums = None
-    for path in paths:
-        if not Path(path).is_file():
-            raise CheckpointError(
-                f"{path} is not there; average fewer epochs, or train with a larger --keep."
-            )
+    for path in map(Path, paths):
+        data = _saved_bytes(path)
         try:
-            model.load_weights(path)
-        except (OSError, ValueError, KeyError) as error:
+            load_weights(model, data)
+        except ValueError as error:
             raise CheckpointError(f"{path} holds no weights of this model: {error}") from error
         values = [np.asarray(value, "float64") for value in model.get_weights()]
         sums = values if sums is None else [a + b for a, b in zip(sums, values, strict=True)]
     model.set_weights([total / len(paths) for total in sums])
 
 
-@contextmanager
-def replacing(path):
-    """Yields a new path to write to; at the end of the context, that file replaces `path`."""
-    path = Path(path)
-    temporary = path.with_name(f".new-{path.name}")
+def _saved_bytes(path) -> bytes:
+    """Reads the weights of an epoch, and compares them with what `EpochWeights` noted of them."""
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path} is not there; average fewer epochs, or train with a larger --keep."
+        )
+    data, notes = path.read_bytes(), path.with_name(EPOCHS)
     try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        if notes.is_file() and read_json(notes).get(path.name) != fingerprint(data):
+            raise FileError(f"{path} is not the file that was saved; average others.")
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
+    return data

@@ -1,19 +1,28 @@
 """The command line: exit codes, one clear line for an error, one line out for one line in."""
 
+import errno
+import gzip
 import io
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
 
 from keras_transformer import Translator
+from keras_transformer.checks import check_directory, check_new_file
 from keras_transformer.cli import _exit_when_terminated, _reopen_closed_streams, main
 from keras_transformer.commands.options import SEARCH
 from keras_transformer.commands.translate import arriving_lines, decode, one_line
+from keras_transformer.files import write_text
 from keras_transformer.inference.run_directory import save_run
 
 
@@ -131,6 +140,15 @@ def test_no_epoch_is_best_without_validation(run, tmp_path, monkeypatch, capsys)
     assert not (tmp_path / "mean").exists()
 
 
+def test_more_epochs_than_there_are_cannot_be_averaged(tmp_path, capsys):
+    run = Path(__file__).parents[1] / "inference" / "formats" / "3"  # it has one epoch
+    assert main(["average", str(run), str(tmp_path / "mean"), "--last", "40"]) == 1
+    assert "formats/3 has only 1 epochs, not 40; give at most 1." in capsys.readouterr().err
+    assert not (tmp_path / "mean").exists()
+    assert main(["average", str(run), str(tmp_path / "mean"), "--last", "1"]) == 0
+    assert capsys.readouterr().out == "averaged epoch-00001\n"
+
+
 def test_debug_shows_the_traceback(tmp_path):
     with pytest.raises(ValueError, match="does not exist"):
         main(["translate", str(tmp_path / "missing"), "--debug"])
@@ -171,6 +189,138 @@ def test_lines_are_translated_as_they_arrive():
     assert list(arriving_lines(marked)) == [[b"a"], [b"\xef\xbb\xbfb"]]
     assert list(arriving_lines(Pipe(b"\xef\xbb\xbf"))) == []
     assert [decode(line) for line in (b"b\r", b"\xff", b"")] == ["b", "\ufffd", ""]
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """Lets `translate` give back what it reads."""
+
+    @contextmanager
+    def loaded(*_):
+        yield list
+
+    monkeypatch.setattr("keras_transformer.commands.translate.loaded", loaded)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_other_encodings_are_refused(echo, monkeypatch, capsysbinary, encoding):
+    data = "a dog runs\na cat sleeps\n".encode(encoding)
+    for stream in (io.BytesIO(data), Pipe(*(data[i : i + 1] for i in range(len(data))))):
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream))
+        assert main(["translate", "x"]) == 1
+        captured = capsysbinary.readouterr()
+        assert captured.out == b"" and captured.err == (
+            b"keras-transformer translate: standard input: UTF-16, UTF-32 or binary data; "
+            b"convert it to UTF-8 text.\n"
+        )
+
+
+def test_compressed_input_is_refused(echo, translate):
+    assert translate(gzip.compress(b"a dog\n"), "x") == (1, b"")
+
+
+def test_a_line_without_end_is_not_kept_whole(monkeypatch):
+    monkeypatch.setattr("keras_transformer.commands.translate.MAX_LINE_BYTES", 10)
+    parts = [b"a\n", *[b"b" * 7] * 1000, b"b\nc\r\nd"]
+    lines = sum(arriving_lines(Pipe(*parts)), [])
+    assert lines == [b"a", b"b" * 11, b"c\r", b"d"]
+
+
+@pytest.mark.slow
+def test_long_lines_are_translated_from_their_beginning(export, translate):
+    data = b"a dog runs" + b" " * (1 << 23) + b"x\na cat sleeps\n"
+    code, output = translate(data, export)
+    assert code == 0 and output.splitlines() == [b"ein Hund rennt", b"eine Katze schl\xc3\xa4ft"]
+
+
+def test_control_characters_reach_a_pipe_and_no_terminal(echo, monkeypatch, capsysbinary):
+    text = "a\x1b]0;owned\x07\x9b2J\x7f\tä"
+    for is_terminal in (False, True):
+        stream = io.BytesIO(text.encode() + b"\n")
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda answer=is_terminal: answer)
+        assert main(["translate", "x"]) == 0
+        shown = r"a\x1b]0;owned\x07\x9b2J\x7f" + "\tä" if is_terminal else text
+        assert capsysbinary.readouterr().out.decode() == shown + "\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full here")
+def test_a_full_disk_behind_standard_output_is_one_line(echo, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"x\n")))
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert main(["translate", "x"]) == 1
+        monkeypatch.undo()
+    message = capsys.readouterr().err
+    assert message == "keras-transformer translate: [Errno 28] No space left on device\n"
+
+
+def test_what_evaluate_and_inspect_write_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="page.html could not be"):
+        patch.setattr(os, "fsync", fail)
+        write_text(path, "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert path.read_text() == "old"
+    write_text(path, "a\nä")
+    assert path.read_bytes() == "a\nä".encode()
+    write_text("/dev/null", "to a device")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_an_error_shows_no_control_characters(capsys):
+    assert main(["translate", "/\x1b[2Jx"]) == 1
+    assert r"/\x1b[2Jx does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "--synthetic", "--out", "gs://bucket/run"],
+        ["train", "--out", "run", "--source", "s3://b/x.en", "--target", "x.de"],
+        ["train", "--out", "run", "--synthetic", "--valid-source", "hdfs://b/x", "--valid-target"],
+        ["translate", "gs://bucket/run"],
+        ["evaluate", "gs://bucket/run", "--source", "x", "--target", "y"],
+        ["evaluate", "run", "--source", "x", "--target", "y", "--output", "gs://b/x"],
+        ["inspect", "run", "a dog", "--out", "gs://bucket/page.html"],
+        ["average", "run", "gs://bucket/mean", "--last", "2"],
+        ["export", "run", "gs://bucket/export"],
+        ["export", "run", "export", "--warmup", "gs://bucket/text"],
+        ["demo", "--out", "gs://bucket/demo"],
+    ],
+)
+def test_an_address_is_no_path(arguments, tmp_path, monkeypatch, capsys):
+    arguments += ["x"] if arguments[-1] == "--valid-target" else []
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert re.search("must be a path of this machine, but is (gs|s3|hdfs)://b.*; copy", message)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("write", [check_directory, check_new_file])
+def test_an_address_is_no_path_for_python_either(write):
+    for path in ("gs://bucket/run", Path("gs://bucket/run")):
+        with pytest.raises(ValueError, match="must be a path of this machine, but is gs:/"):
+            write("directory", path)
+    write("directory", Path("C:x"))
+
+
+def test_a_warning_is_one_line(monkeypatch, capsys, tmp_path):
+    def run(options):
+        warnings.warn("two\nlines", stacklevel=1)
+
+    monkeypatch.setattr("keras_transformer.commands.translate.run", run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["translate", "x"]) == 0
+    assert capsys.readouterr().err == "note: two lines\n"
 
 
 @pytest.mark.slow

@@ -12,16 +12,13 @@ from keras_transformer.cli import main
 from keras_transformer.commands import train as train_command
 from keras_transformer.commands import training_text
 from keras_transformer.commands.options import build_parser
-from keras_transformer.commands.train import (
-    bleu_note,
-    build_model,
-    check_out,
-    chosen_precision,
-    keep_precision,
-)
-from keras_transformer.commands.training_text import read_texts
+from keras_transformer.commands.resume import check_out
+from keras_transformer.commands.train import bleu_note, build_model, chosen_precision, report
+from keras_transformer.commands.training_text import Texts, read_texts
+from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.corpus import Corpus, CorpusError
 from keras_transformer.inference.run_directory import load_run
+from keras_transformer.training.run_record import RunRecord
 
 
 @pytest.fixture
@@ -32,6 +29,7 @@ def smallest(monkeypatch):
     return size
 
 
+@pytest.mark.filterwarnings("default:1 of 3 texts are longer than max_source_length")
 def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate, capsysbinary):
     out = tmp_path / "run"
     options = ["--vocab-size", "300", "--epochs", "2", "--batch-tokens", "256", "--quiet"]
@@ -45,7 +43,7 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
     assert "all 2 steps are within --warmup-steps 4000" in printed
     assert "1 validation pairs (skipped: 2 more tokens than --max-length)" in printed
     assert "precision: " in printed and "GFLOP/s in bfloat16)" in printed
-    assert (out / "checkpoints" / "precision.json").is_file()
+    assert json.loads((out / "record.json").read_text("utf-8"))["precision"] in printed
     config = json.loads((out / "config.json").read_text())
     weights = (out / "model.weights.h5").read_bytes()
     assert smallest.items() <= config["model"].items()
@@ -72,8 +70,9 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
     assert (out / "model.weights.h5").read_bytes() == weights
     check_out(argparse.Namespace(out=str(out), force=True, resume=False))
     shutil.rmtree(out / "checkpoints")
-    with pytest.raises(ValueError, match="holds a run but no state to go on from; add --force"):
-        check_out(argparse.Namespace(out=str(out), force=False, resume=True))
+    assert main(["train", "--out", str(out), "--resume"]) == 1
+    printed = capsysbinary.readouterr().err.decode()
+    assert "holds a run but no state to go on from; add --force" in printed
 
 
 @pytest.mark.slow
@@ -84,13 +83,13 @@ def test_a_run_goes_on_and_its_epochs_are_averaged(smallest, files, tmp_path, ca
     options = ["--vocab-size", "300", "--batch-tokens", "256", "--quiet", "--out", str(out)]
     options += ["--precision", "float32", "--micro-batches", "2", "--bpe-dropout", "0.1"]
     options += ["--r-drop", "1", "--r-drop-delay", "1", "--ema", "0.9"]
-    options += ["--clip-norm", "1", "--early-stopping", "9"]
+    options += ["--clip-norm", "1", "--early-stopping", "9", "--average", "2"]
     train = ["train", *text, *valid, *options, "--resume"]
     (out / "logs").mkdir(parents=True)
     assert main([*train, "--epochs", "1"]) == 1  # it may be the logs of something else
     (out / "tokenizer.model").touch()  # what a run leaves that is stopped in its first epoch
     assert main([*train, "--epochs", "1", "--keep", "1"]) == 0
-    assert main([*train, "--epochs", "2", "--average", "2", "--keep", "1"]) == 0
+    assert main([*train, "--epochs", "2", "--keep", "1"]) == 0
     assert "going on after epoch 1" in capfd.readouterr().err
     assert [path.name[:11] for path in sorted((out / "checkpoints").glob("epoch*"))] == [
         "epoch-00001",
@@ -110,7 +109,7 @@ def test_a_run_goes_on_and_its_epochs_are_averaged(smallest, files, tmp_path, ca
     assert main(["average", str(out), mean, "--best", "1"]) == 1
     assert "is not empty; name a new directory" in capfd.readouterr().err
     assert main([*train, "--r-drop", "0"]) == 1
-    assert "--r-drop-delay needs R-Drop; add --r-drop 5." in capfd.readouterr().err
+    assert "--r-drop is 1.0, but typed 0.0" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("leftover", "refused"), [(".new-model.weights.h5", False), ("a", True)])
@@ -132,19 +131,27 @@ def test_a_model_reads_all_lengths_that_are_trained_on(smallest, tokenizer, long
     assert build_model(tokenizer, 10, options).get_config()["max_length"] == expected
 
 
-def test_a_run_goes_on_in_the_precision_that_it_began_in(smallest, tmp_path, monkeypatch, capsys):
+def test_a_run_goes_on_in_the_precision_that_it_began_in(smallest, monkeypatch, capsys):
     rates = {"float32": 1e9, "bfloat16": 3e9}
     monkeypatch.setattr(train_command, "product_rates", lambda *sizes: rates)
     monkeypatch.setattr(train_command, "fastest_precision", lambda *sizes: "bfloat16")
-    options = argparse.Namespace(out=str(tmp_path), precision="auto", preset="tiny")
-    assert chosen_precision(options, resumes=False) == "bfloat16"
+    options = argparse.Namespace(precision="auto", preset="tiny")
+    assert chosen_precision(options, None) == "bfloat16"
     assert "1 GFLOP/s in float32, 3 GFLOP/s in bfloat16" in capsys.readouterr().err
-    keep_precision(tmp_path / "checkpoints", "float32")
-    assert chosen_precision(options, resumes=True) == "float32"
+    assert chosen_precision(options, RunRecord({}, {}, {}, "float32")) == "float32"
     assert "precision: float32, as the run began" in capsys.readouterr().err
-    assert chosen_precision(options, resumes=False) == "bfloat16"
     options.precision = "float16"
-    assert chosen_precision(options, resumes=True) == "float16"
+    assert chosen_precision(options, None) == "float16"
+
+
+def test_a_vocabulary_that_the_text_cannot_fill_is_noted(tokenizer, sentences, capsys):
+    corpus = Corpus(*sentences, {})
+    batches = TokenBatches(*sentences, tokenizer)
+    for asked, noted in (("100000", True), (str(tokenizer.vocab_size), False)):
+        options = build_parser().parse_args(["train", "--out", "x", "--vocab-size", asked])
+        report(Texts(corpus, None), tokenizer, batches, None, 10**6, options)
+        note = f"the text has only {tokenizer.vocab_size} subwords, fewer than --vocab-size {asked}"
+        assert (note in capsys.readouterr().err) is noted
 
 
 def test_text_that_bleu_has_no_words_of_is_noted():

@@ -1,4 +1,6 @@
 import itertools
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -273,6 +275,44 @@ def test_peeking_at_a_small_epoch_uses_it_up_neither(count, monkeypatch):
     next(iterator)
     assert not last_is_made.wait(timeout=0.5)
     assert_equal_batches(dataset, generate(0))
+
+
+def test_one_batch_is_made_ahead(monkeypatch):
+    batches = batches_of(random_pairs(400), batch_tokens=120)
+    generate, made = batches.epoch, []
+
+    def epoch(index):
+        for i, batch in enumerate(generate(index), start=1):
+            made.append(i)
+            yield batch
+
+    monkeypatch.setattr(batches, "epoch", epoch)
+    iterator = iter(batches.dataset())
+    for i in range(1, 9):
+        next(iterator)
+        assert len(made) in (i, i + 1)
+
+
+@pytest.mark.slow
+def test_an_iterator_that_is_kept_does_not_hold_up_the_end_of_a_script():
+    """A batch is being made when the interpreter ends."""
+    script = """
+import time
+from keras_transformer import TokenBatches, Tokenizer
+tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
+batches = TokenBatches(["a dog"] * 800, ["a dog runs"] * 800, tokenizer, batch_tokens=64)
+generate = batches.epoch
+def epoch(index):
+    for batch in generate(index):
+        time.sleep(0.2)
+        yield batch
+batches.epoch = epoch
+iterator = iter(batches.dataset())
+next(iterator)
+print("end", flush=True)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=200)
+    assert (run.returncode, run.stdout) == (0, b"end\n")
 
 
 def test_an_abandoned_epoch_leaves_no_tuning_thread_to_wait_for():

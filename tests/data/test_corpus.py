@@ -1,8 +1,10 @@
 import gzip
+import io
 import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
@@ -348,6 +350,81 @@ def test_nothing_left_is_an_error_with_the_counts(write):
 def test_a_file_can_translate_itself(write):
     path = write("a.txt", "a\nb\n")
     assert read_files(path, path) == Corpus(["a", "b"], ["a", "b"], {})
+
+
+# Lines that fill the memory
+
+
+@pytest.fixture
+def bomb(tmp_path):
+    """Writes gzip data of a line of 16 MiB between two short ones; it has some KiB."""
+
+    def write_bomb(name, before, after, letter=b"a"):
+        path = tmp_path / name
+        with gzip.open(path, "wb") as file:
+            file.write(before)
+            for _ in range(16):
+                file.write(letter * (1 << 20))
+            file.write(after)
+        return path
+
+    return write_bomb
+
+
+@pytest.mark.parametrize("letter", [b"a", b" ", b"\xff"])
+def test_a_line_that_would_fill_the_memory_is_too_long(bomb, write, letter):
+    tracemalloc.start()
+    path = bomb("a.gz", b"eins\n", b"\ndrei\n", letter)
+    corpus = read_files(path, write("b.txt", "one\ntwo\nthree\n"))
+    assert corpus == Corpus(["eins", "drei"], ["one", "three"], {"too long": 1})
+    path = bomb("a.tsv.gz", b"eins\tone\nzwei\t", b"\ndrei\tthree", letter)
+    assert read_tsv(path) == corpus
+    assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    tracemalloc.stop()
+
+
+def test_a_line_over_the_limit_is_cut_and_counted(bomb):
+    path = bomb("a.gz", b"eins\n", b"\ndrei")
+    with pytest.warns(UserWarning, match=f"{path}: 1 line is over 4,194,304 bytes long, and only"):
+        lines = read_lines(path)
+    assert lines == ["eins", "a" * (1 << 22), "drei"]
+
+
+@pytest.mark.parametrize("size", [-2, -1, 0, 1, 2, 3, 70_000])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "", "\r", "\r\r\n"])
+def test_a_line_is_cut_between_two_characters(write, size, end, monkeypatch):
+    limit = 1000
+    monkeypatch.setattr(corpus, "MAX_LINE_BYTES", limit)
+    for letter in "aä€😀":
+        width = len(letter.encode())
+        text = letter * ((limit + size) // width) + "b" * ((limit + size) % width)
+        path = write("a.txt", f"{text}{end}")
+        whole = text + end.removesuffix("\n").removesuffix("\r")
+        if len(whole.encode()) <= limit:
+            assert read_lines(path) == [whole]
+            continue
+        with pytest.warns(UserWarning, match="1 line is over 1,000 bytes"):
+            (line,) = read_lines(path)
+        assert whole.startswith(line) and limit - 4 < len(line.encode()) <= limit
+
+
+@given(
+    lines=st.lists(st.sampled_from([b"", b"a", b"ab", b"abc", b"abcd", b"abcdefgh", b"\r"])),
+    most=st.integers(1, 5),
+)
+def test_lines_over_a_limit_keep_their_beginning(lines, most):
+    data = b"\n".join(lines)
+    whole = data.split(b"\n")[: None if data and data[-1:] != b"\n" else -1]
+    expected = [line.removesuffix(b"\r")[: most + 1] for line in whole]
+    assert list(corpus._limited_lines(io.BytesIO(data), most)) == expected
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3", "hdfs", "https", "file"])
+def test_an_address_is_no_path(scheme):
+    path = f"{scheme}://bucket/text.txt"
+    for read in (read_lines, read_tsv, lambda path: read_files(path, path)):
+        with pytest.raises(ValueError, match=f"must be a path of this machine, but is {path}; "):
+            read(path)
 
 
 # TSV

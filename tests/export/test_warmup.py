@@ -64,6 +64,7 @@ def check_every_signature_is_warmed(directory, protos):
     return requests
 
 
+@pytest.mark.slow
 def test_every_signature_of_an_export_is_warmed(exported, served, sentences, protos):
     requests = check_every_signature_is_warmed(exported[1], protos)
     asked = {name for _, inputs in requests for name in inputs}

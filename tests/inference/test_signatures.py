@@ -389,7 +389,7 @@ def test_a_translation_begins_with_its_prefix(served, prefix):
     assert -1e8 < score < 0
 
 
-@pytest.mark.parametrize("strategy", ["greedy", Beam(size=3)])
+@pytest.mark.parametrize("strategy", ["greedy", pytest.param(Beam(size=3), marks=pytest.mark.slow)])
 def test_a_translation_goes_on_wherever_its_prefix_is_cut(strategy, trained, tokenizer, sentences):
     """In a word, after one or after its space; the score is that of the same tokens."""
     translator = Translator(trained, tokenizer, strategy)

@@ -1,0 +1,26 @@
+"""What a command prints: one line for one line, and nothing that a terminal would obey."""
+
+import re
+import sys
+
+CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+
+
+def one_line(text: str) -> str:
+    """Replaces the line breaks of a translation, which would shift all lines after it."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def spelled(text: str) -> str:
+    r"""Spells control characters as `\x1b`: a terminal would obey them."""
+    return CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def log(line: str) -> None:
+    """Prints a message to standard error, where results do not go."""
+    print(spelled(line), file=sys.stderr, flush=True)
+
+
+def log_warning(message, *_, **__) -> None:
+    """Prints a warning of Python's in one line; for `warnings.showwarning`."""
+    log(f"note: {' '.join(str(message).split())}")
