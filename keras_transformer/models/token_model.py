@@ -165,6 +165,7 @@ class TokenModel(SequenceModel):
                     f"{'; '.join(reasons)}. Change that, or leave {name} at {defaults[0]}."
                 )
         self.micro_batches, self.num_shards, self.r_drop = micro_batches, num_shards, r_drop
+        self.shards = default_shards() if num_shards == "auto" else num_shards
         self.r_drop_paused = False
         self.step_metrics = None if reasons else StepMetrics()
         self.metrics_need_logits = bool(metrics or kwargs.get("weighted_metrics")) or (
@@ -246,11 +247,9 @@ class TokenModel(SequenceModel):
 
     def _run_batch(self, batch, **options):
         """Runs a batch in the chosen number of parts, and makes logits if metrics need them."""
-        shards = self.num_shards
-        if shards == "auto":
-            # XLA and eager code run the iterations of a loop one after another.
-            in_turn = replicas() > 1 or self.jit_compile or self.run_eagerly
-            shards = 1 if in_turn else default_shards()
+        # XLA and eager code run the iterations of a loop one after another.
+        in_turn = replicas() > 1 or self.jit_compile or self.run_eagerly
+        shards = 1 if self.num_shards == "auto" and in_turn else self.shards
         options["with_states"] = self.metrics_need_logits
         parts = {"parts": self.micro_batches * shards, "at_once": shards}
         try:
