@@ -97,6 +97,7 @@ def test_the_code_of_the_decoding_page_runs(run_code, trained, tokenizer):
     assert num_blocks > 8 and "ein Hund rennt" in printed
 
 
+@pytest.mark.slow
 def test_the_code_of_the_training_page_runs(eager, run_code, sentences, tokenizer):
     names = {"sources": sentences[0], "targets": sentences[1], "tokenizer": tokenizer}
     assert run_code("docs/training.md", **names)[0] == 2

@@ -365,6 +365,7 @@ def test_grpc_errors_name_their_code(grpc_client):
     assert f"127.0.0.1:{grpc_client.server.port}: NOT_FOUND: Servable not found" in message
 
 
+@pytest.mark.slow
 def test_grpc_with_an_exported_translator(
     grpc_client, tokenizer, set_input, capsysbinary, tmp_path
 ):

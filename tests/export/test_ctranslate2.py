@@ -121,6 +121,7 @@ def test_every_form_of_the_model_scores_alike(form, untrained, tokenizer, texts,
     assert ours == pytest.approx(expected, rel=1e-4, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [FORMS[0], NO_BIASES], ids=["biases", "no biases"])
 def test_forms_unlike_that_of_the_paper_translate_alike(
     form, untrained, tokenizer, texts, tmp_path

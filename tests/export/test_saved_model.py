@@ -195,6 +195,7 @@ def test_another_precision_is_refused(translator, tmp_path):
     assert names_in(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_weights_that_are_not_finite_are_not_exported(tokenizer, tmp_path):
     model = Transformer(
         num_layers=1, d_model=8, num_heads=2, d_ff=8, source_vocab_size=tokenizer.vocab_size

@@ -140,6 +140,7 @@ def test_a_served_row_does_not_depend_on_its_padding(forecaster, answers):
     np.testing.assert_allclose(served, row[..., 0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_fresh_process_gives_the_classes_of_python(classifier, text_cases, answers):
     ids = text_cases["languages/serving_default/ids"]["ids"][:, :20]
     logits = keras.ops.convert_to_numpy(classifier[0](ids))

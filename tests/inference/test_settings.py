@@ -121,6 +121,7 @@ def test_a_given_translation_is_scored_beyond_the_limit_of_a_search(trained, tok
 # Constraints and penalties
 
 
+@pytest.mark.slow
 def test_min_length_counts_the_end_token(trained, tokenizer, sentences):
     free, _ = search(Translator(trained, tokenizer, "greedy"), sentences[0])
     least = 9

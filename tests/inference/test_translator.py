@@ -65,6 +65,7 @@ def test_blank_texts_have_empty_translations(translator):
     assert translator([]) == []
 
 
+@pytest.mark.slow
 def test_text_beyond_the_source_limit_is_cut_off(translator):
     long = "a dog runs " * 10_000
     tokens = translator.tokenizer.tokenize([long])[:, : translator.graph.max_source_length - 1]

@@ -114,6 +114,7 @@ def test_inputs_of_another_shape_are_refused(models, name, inputs, message):
         model.predict(inputs, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shapes", [[(8,), (8, 6), (8, 1), (8,)]])
 def test_weights_per_sentence_and_per_token_take_turns(models, shapes):
     model, inputs, labels = models["transformer"]

@@ -87,6 +87,7 @@ def test_one_training_step_moves_every_weight(ids):
         assert np.isfinite(new).all() and not np.array_equal(new, old), weight.path
 
 
+@pytest.mark.slow
 def test_fit_learns_which_of_two_tokens_comes_first():
     rng = np.random.default_rng(0)
     ids = np.stack([rng.permutation(np.arange(1, 9)) for _ in range(512)]).astype("int32")

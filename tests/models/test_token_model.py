@@ -148,6 +148,7 @@ def test_a_batch_is_cut_into_shards_unless_xla_compiles_the_step(monkeypatch):
         assert calls == [(rows, 7)]
 
 
+@pytest.mark.slow
 def test_a_batch_reports_its_loss_as_a_number():
     model = make()
     model.compile("sgd", MaskedCrossentropy())
@@ -222,6 +223,7 @@ def test_label_ids_above_2048_are_learnt_in_lower_precision(policy):
     np.testing.assert_array_equal(np.argmax(model(inputs), -1), ids)
 
 
+@pytest.mark.slow
 def test_float16_skips_a_step_that_overflows_and_goes_on():
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=2e38)
     model = make("mixed_float16")
@@ -481,6 +483,7 @@ def test_losses_of_layers_and_weights_count_in_a_graph_of_shards(monkeypatch, pr
         assert_equal_training(own, stock)
 
 
+@pytest.mark.slow
 def test_regularizers_of_weights_are_exact_in_parts():
     def trained_in(**parts):
         model = make()

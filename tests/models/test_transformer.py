@@ -512,6 +512,7 @@ def test_configuration_weights_and_whole_model_survive_saving(
 # Training.
 
 
+@pytest.mark.slow
 def test_fit_on_arrays_lowers_the_loss(ids):
     model = Transformer(**{**SMALL, "num_layers": 1})
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -316,6 +316,7 @@ def same_weights(model, other):
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.slow
 def test_epochs_before_it_are_plain_and_those_after_it_are_not(eager):
     by_hand, delayed = make_r_drop(r_drop=0.0), make_r_drop(r_drop=3.0)
     fit_ids(by_hand, 2)
