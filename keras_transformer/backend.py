@@ -314,7 +314,7 @@ def checked_function(make_function, check):
     Keras traces a step for the shapes of a batch. When others come, TensorFlow traces it again for
     sizes, and even ranks, that it does not know, and there a check of shapes finds nothing. So here
     the check sees what the batch itself knows, and ranks that differ have traces of their own.
-    Other backends trace every shape anew.
+    Other backends trace again for every shape.
 
     Args:
         make_function: function without arguments that makes a Keras step.

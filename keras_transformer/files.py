@@ -190,5 +190,5 @@ def read_bytes(path, most: int) -> bytes:
 
 def _content_hash(value) -> str:
     """Returns the SHA-256 of a JSON value, whatever the order of its names and its spaces."""
-    value = json.loads(json.dumps(value))  # whose names are all strings
+    value = json.loads(json.dumps(value))  # turns every name into a string
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -15,9 +15,9 @@ from keras_transformer.training.checkpoints import TrainingCheckpoint
 from keras_transformer.training.run_record import RECORD, RunRecord, TextRecord, present_versions
 
 TEXT_FILES = ("source", "target", "tsv", "valid_source", "valid_target")
-# What is said anew each time, and is not recorded.
+# Options of one start, which the record leaves out.
 UNRECORDED = {"out", "force", "resume", "quiet"}
-# What may be another at every resume.
+# Options that you may change when you resume.
 CHANGEABLE = {"epochs", "max_minutes", "keep", "strategy"}
 RECORDED = [
     option.key

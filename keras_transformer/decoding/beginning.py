@@ -39,10 +39,10 @@ class Beginning(NamedTuple):
 
 
 def not_a_beginning(beginning, spelling, ids, position, forbidden):
-    """Which tokens may not come next, for hypotheses some of which are inside their beginning.
+    """Finds the tokens that may not come next, inside a beginning or after it.
 
-    Inside its tokens only the next one may come, even if it is forbidden elsewhere. Inside its text
-    those may come that spell a part of the rest, or all of it and more.
+    Inside the tokens of a beginning only the next one may come, even if it is forbidden elsewhere.
+    Inside its text a token must spell a part of the rest, or all of it and more.
 
     Args:
         beginning: `Beginning`.

@@ -30,7 +30,7 @@ def write_warmup_requests(version_directory, texts) -> None:
     is sent a batch of every size in `BATCH_SIZES`, short and long texts mixed.
 
     Args:
-        version_directory: the path of a SavedModel, whose inputs are texts and `OPTIONS`.
+        version_directory: the path of a SavedModel. Its inputs are texts and `OPTIONS`.
         texts: list of strings, some short and some long.
 
     Raises:

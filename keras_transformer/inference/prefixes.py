@@ -24,10 +24,10 @@ class Prefixes:
     tokenizer: Any
 
     def split(self, tokens, most_bytes=MOST_BYTES):
-        """Splits prefixes into tokens that are certain and text whose pieces are open.
+        """Splits each prefix into tokens and a last word, for which the search chooses the pieces.
 
-        A piece of the tokenizer never goes beyond the space before a word, so all words but the
-        last are certain.
+        No piece of the tokenizer reaches across the space before a word. So only the last word can
+        still change its pieces.
 
         Args:
             tokens: ragged ids (B, None).

@@ -110,7 +110,7 @@ class TextSearch:
         max_lengths = self.graph.most_tokens(lengths)
         if rows.prefix_ids is not None:
             max_lengths += tf.reduce_sum(tf.cast(rows.prefix_ids != PAD_ID, tf.int32), axis=1)
-        if rows.prefix_text is not None:  # of which each token has a byte or more
+        if rows.prefix_text is not None:  # a token spells at least one byte
             nodes = rows.prefix_text[:, :, 0]  # (B, W)
             max_lengths += tf.reduce_sum(tf.cast(nodes > 0, tf.int32), axis=1)
         max_lengths = tf.maximum(max_lengths, strategy.min_length)

@@ -87,7 +87,7 @@ def combine_masks(*masks: Tensor | None) -> Tensor | None:
 
     Args:
         *masks: each None, a padding mask of the keys (B, S), or an attention mask that
-            broadcasts to (B, T, S); boolean, or integers of which 0 hides.
+            broadcasts to (B, T, S); boolean, or integers, where 0 hides.
 
     Returns:
         Boolean tensor that broadcasts to (B, T, S), or None if every mask is None.

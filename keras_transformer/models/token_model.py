@@ -199,7 +199,7 @@ class TokenModel(SequenceModel):
         super().check_batch(inputs, labels, sample_weight)
         if labels is None or not isinstance(self.loss, MaskedCrossentropy):
             return
-        predicted = keras.tree.flatten(inputs)[-1]  # the ids of which each predicts the next
+        predicted = keras.tree.flatten(inputs)[-1]  # each id predicts the next one
         check_labels(labels, None if predicted is None else predicted.shape[1])
         if sample_weight is not None:
             check_weights(sample_weight, labels.shape)

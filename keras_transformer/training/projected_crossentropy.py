@@ -124,7 +124,7 @@ def with_divergence(probabilities, logits, scale):
 
     `J = sum (P - Q) d` with `d = z_P - z_Q`, since the logarithms of the softmax's denominators
     cancel. Its gradient for `z_P` is `P d + P (1 - sum P d) - Q`. This form makes few passes over
-    the vocabulary, each of which is as slow as memory.
+    the vocabulary. A pass takes as long as reading it from memory.
 
     Args:
         probabilities: P and Q, two tensors (C, V).

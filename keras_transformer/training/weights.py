@@ -12,7 +12,7 @@ OPTIMIZER = "optimizer"
 
 
 class _MemoryFile(io.BytesIO):
-    """A file in memory. Keras takes one whose name, its `str`, ends in `.weights.h5`."""
+    """A file in memory. Keras accepts it because its `str` ends in `.weights.h5`."""
 
     def __str__(self):
         return "memory.weights.h5"
@@ -80,7 +80,7 @@ def declared_shapes(data: bytes) -> dict[str, tuple[int, ...]]:
 
 
 def _datasets(group):
-    """Yields the datasets in a group and in those below it, each of which must be in the file."""
+    """Yields the datasets in a group and below it; raises if one is not in this file."""
     waiting, seen = [group], {group}
     while waiting:
         group = waiting.pop()
