@@ -51,6 +51,8 @@ setup(
         "Babel>=2.12",
         "keras>=3.15,<4",
         "num2words>=0.5.13",
+        # Keras needs it, too; it draws the progress bars.
+        "rich>=13",
         "sacrebleu>=2.4,<3",
         "sentencepiece>=0.2.1",
         "tensorboard>=2.20",

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from pathlib import Path
 
 LARGEST_INT32, LARGEST_SEED = 2**31 - 1, 2**63 - 1
+PRECISIONS = ("auto", "float32", "bfloat16", "float16")  # to train in
 
 
 def check_number(name: str, value, kind: type, allowed: str, is_allowed, remedy: str = ""):

@@ -14,7 +14,8 @@ from contextlib import suppress
 from importlib import import_module
 
 from keras_transformer.commands.messages import log_warning, spelled
-from keras_transformer.commands.options import build_parser, check_paths
+from keras_transformer.commands.parser import build_parser
+from keras_transformer.commands.progress import Progress
 
 
 def main(arguments=None) -> int:
@@ -26,10 +27,14 @@ def main(arguments=None) -> int:
     _turn_on_onednn()
     _exit_when_terminated()
     try:
-        check_paths(options)
+        # Not for a help or an error of options, which it would make slower.
+        from keras_transformer.commands.early_checks import check_early
+
+        check_early(options)
         with warnings.catch_warnings():
             warnings.showwarning = log_warning
-            command = import_module(f"keras_transformer.commands.{options.command}")
+            with starting(options):
+                command = import_module(f"keras_transformer.commands.{options.command}")
             command.run(options)
             sys.stdout.flush()
         return 0
@@ -40,6 +45,13 @@ def main(arguments=None) -> int:
         return _fail("interrupted", options, KeyboardInterrupt)
     except Exception as error:
         return _fail(error, options, error)
+
+
+def starting(options) -> Progress:
+    """Shows that TensorFlow is imported, which takes seconds; in a log, only before long work."""
+    quiet = getattr(options, "quiet", False) or "tensorflow" in sys.modules
+    is_long = options.command in ("train", "demo")
+    return Progress("starting Keras and TensorFlow", quiet=quiet, announce=is_long)
 
 
 def _reopen_closed_streams() -> None:

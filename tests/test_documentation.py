@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import keras_transformer
-from keras_transformer.commands.options import build_parser
+from keras_transformer.commands.parser import build_parser
 
 ROOT = Path(keras_transformer.__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))

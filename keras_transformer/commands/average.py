@@ -5,8 +5,10 @@ from pathlib import Path
 from keras_transformer.checks import check_directory
 from keras_transformer.commands.resume import locked
 from keras_transformer.commands.training_callbacks import CHECKPOINTS
+from keras_transformer.files import FileError
 from keras_transformer.inference.run_directory import is_run, load_run, save_run
 from keras_transformer.training.checkpoints import EpochWeights, average_weights, read_history
+from keras_transformer.training.run_record import RunRecord
 
 
 def run(options) -> None:
@@ -24,7 +26,7 @@ def average(options) -> None:
     if not is_run(options.run):
         raise ValueError(f"{options.run} is not a run; name a directory that train has written.")
     model, tokenizer = load_run(options.run)
-    weights = EpochWeights(Path(options.run) / CHECKPOINTS)
+    weights = EpochWeights(Path(options.run) / CHECKPOINTS, monitor=f"val_{_metric(options.run)}")
     history = read_history(weights.directory)
     if options.best is not None and not any(weights.monitor in logs for logs in history):
         raise ValueError(
@@ -43,3 +45,11 @@ def average(options) -> None:
     average_weights(model, paths)
     save_run(model, tokenizer, options.out)
     print(f"averaged {', '.join(path.name.split('.')[0] for path in paths)}")
+
+
+def _metric(run) -> str:
+    """Returns the score by which a run compared its epochs; older runs had only BLEU."""
+    try:
+        return RunRecord.read(run).options.get("metric", "bleu")
+    except FileError:
+        return "bleu"

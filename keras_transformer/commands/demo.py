@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from keras_transformer.commands import train
-from keras_transformer.commands.options import build_parser
+from keras_transformer.commands.parser import build_parser
+from keras_transformer.commands.progress import stage
 from keras_transformer.data.synthetic import synthetic_pairs
 from keras_transformer.evaluation.scores import exact_match, score_translations
 from keras_transformer.inference.run_directory import load_translator
@@ -44,27 +45,30 @@ def run(options) -> None:
     arguments = ["train", *TRAIN_OPTIONS, *quiet, "--out", str(run_directory)]
     train.run(build_parser().parse_args(arguments))
 
-    translator = load_translator(run_directory)
     sources, references = zip(*synthetic_pairs(NUM_TEST_PAIRS, split="test"), strict=True)
-    translations = translator(sources)
+    with stage(f"translating {NUM_TEST_PAIRS} other sentences", quiet=options.quiet):
+        translator = load_translator(run_directory)
+        translations = translator(sources)
     scores = score_translations(translations, references)
     show(f"\nOn {len(sources)} sentences that training never saw:")
     show(f"  exact match {exact_match(translations, references):.1f} %")
     show(f"  BLEU {scores.bleu:.1f}  {scores.bleu_signature}")
 
-    exported = translator.export(exports)
+    with stage("exporting and testing the export", quiet=options.quiet):
+        exported = translator.export(exports)
     show(f"\nExported to {exported}. A process without this library translates:")
-    translate_in_fresh_process(exported, sources[:NUM_SHOWN])
+    translate_in_fresh_process(exported, sources[:NUM_SHOWN], options.quiet)
 
     command = sys.argv[0] if Path(sys.argv[0]).stem == "keras-transformer" else MODULE_COMMAND
     show(f"\nThat took {(time.monotonic() - start) / 60:.1f} minutes. Next, a sentence of yours:")
     show(f'  echo "{sources[0]}" | {command} translate {exports}')
 
 
-def translate_in_fresh_process(exported: str, texts) -> None:
+def translate_in_fresh_process(exported: str, texts, quiet: bool = False) -> None:
     """Shows what an export answers in a process that imports TensorFlow, but not this library."""
     command = [sys.executable, "-I", "-c", FRESH_PROCESS, exported, *texts]
-    result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+    with stage("starting a process", quiet=quiet):
+        result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     if result.returncode:
         raise RuntimeError(f"the exported model failed in a fresh process: {result.stderr[-500:]}")
     show(result.stdout.rstrip())

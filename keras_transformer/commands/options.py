@@ -2,9 +2,8 @@
 
 import argparse
 import math
+from difflib import get_close_matches
 from typing import Any, NamedTuple
-
-from keras_transformer.checks import check_local
 
 
 def number_reader(kind, allowed: str, least, below=math.inf):
@@ -22,20 +21,35 @@ def number_reader(kind, allowed: str, least, below=math.inf):
     return read
 
 
+def choice_reader(choices):
+    """Makes a function that reads one of some words, or says which there are."""
+
+    def read(text):
+        if text in choices:
+            return text
+        likely = get_close_matches(text, choices, 1)
+        raise argparse.ArgumentTypeError(
+            f"must be one of {', '.join(choices)}, but is {text}"
+            + (f" (did you mean {likely[0]}?)" if likely else "")
+        )
+
+    return read
+
+
 # Readers of the values of options, by metavar; every other value is text.
 KINDS = {
     "N": number_reader(int, "an integer of at least 1", 1),
     "SEED": number_reader(int, "an integer in [0, 2**32)", 0, 2**32),
     "X": number_reader(float, "a positive number", math.ulp(0.0)),
     "SHARE": number_reader(float, "a number in [0, 1)", 0, 1),
+    "PART": number_reader(float, "a number above 0 and at most 1", math.ulp(0.0), 1 + 1e-12),
     # The strategy or the model knows the largest.
     "WEIGHT": number_reader(float, "a number of at least 0", 0),
 }
-# The metavars of paths.
-PATHS = {"FILE", "RUN", "RUN_OR_EXPORT", "DIRECTORY", "OUT"}
 COMMANDS = {
     "demo": "train on generated sentences, export, and translate with the export",
     "train": "train a translator from parallel text",
+    "tokenizer": "learn a vocabulary of subwords from text",
     "translate": "translate standard input to standard output, line by line",
     "evaluate": "score translations of a file against references",
     "inspect": "show what a model does with a sentence: attention, search, masks",
@@ -52,47 +66,19 @@ class Option(NamedTuple):
     values: str | tuple[str, ...] | None = None  # a metavar, the choices, or None for a flag
     default: Any = None
     required: bool = False
+    many: str | None = None  # "+" or "*", if it takes several values
 
     @property
     def key(self) -> str:
         """Its name in what the parser returns."""
         return self.name.removeprefix("--").replace("-", "_")
 
-    def add_to(self, parser) -> None:
-        settings = {"default": argparse.SUPPRESS, "help": self.help}
-        if self.values is None:
-            parser.add_argument(self.name, action="store_true", **settings)
-            return
-        if self.default is not None:
-            settings["help"] += f" ({self.default})"
-        is_choice = isinstance(self.values, tuple)
-        settings["choices" if is_choice else "metavar"] = self.values
-        settings["type"] = str if is_choice else KINDS.get(self.values, str)
-        if self.name.startswith("-"):
-            settings["required"] = self.required
-        parser.add_argument(self.name, **settings)
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser of commands. `typed` in what it returns holds the options that were typed."""
-
-    def parse_args(self, args=None, namespace=None):
-        options = super().parse_args(args, namespace)
-        known = [option for option in OPTIONS[options.command] if isinstance(option, Option)]
-        options.typed = frozenset(option.key for option in known if hasattr(options, option.key))
-        for option in known:
-            if option.key not in options.typed:
-                is_flag = option.values is None
-                setattr(options, option.key, False if is_flag else option.default)
-        return options
-
-
-def check_paths(options) -> None:
-    """Raises a ValueError if an address such as gs://bucket/run was given for a path."""
-    for option in OPTIONS[options.command]:
-        is_path = isinstance(option, Option) and option.values in PATHS
-        if is_path and (path := getattr(options, option.key)) is not None:
-            check_local(option.name, path)
+    @property
+    def reader(self):
+        """The function that reads a value."""
+        if isinstance(self.values, tuple):
+            return choice_reader(self.values)
+        return KINDS.get(self.values, str)
 
 
 QUIET = Option("--quiet", "no progress bar")
@@ -104,30 +90,52 @@ BLEU_TOKENIZE = Option(
 )
 TEXT = (
     "text (UTF-8, one sentence per line, .gz by suffix)",
-    Option("--source", "sentences to translate", "FILE"),
-    Option("--target", "their translations, line by line", "FILE"),
-    Option("--tsv", "source, tab, target on each line", "FILE"),
+    Option("--source", "sentences to translate; several files follow each other", "FILE", many="+"),
+    Option("--target", "their translations, file by file, line by line", "FILE", many="+"),
+    Option("--tsv", "source, tab, target on each line", "FILE", many="+"),
     Option("--tfds", "a data set of tensorflow-datasets", "NAME"),
     Option("--synthetic", "generated pairs, English to German"),
     Option("--num-pairs", "number of generated pairs", "N", 40_000),
-    Option("--valid-source", "sentences to validate on", "FILE"),
-    Option("--valid-target", "their translations", "FILE"),
+    Option("--valid-source", "sentences to validate on", "FILE", many="+"),
+    Option("--valid-target", "their translations", "FILE", many="+"),
+    Option("--valid-tsv", "source, tab, target to validate on", "FILE", many="+"),
+    Option("--valid-split", "validate on N pairs of the text, drawn by --seed", "N"),
     Option("--errors", "at invalid UTF-8: stop, or skip the pair", ("strict", "skip"), "strict"),
 )
 MODEL = (
     "model",
     Option("--preset", "its size", ("tiny", "small", "base", "big"), "tiny"),
+    Option("--tokenizer", "take this one, and learn none; see the command tokenizer", "FILE"),
     Option("--vocab-size", "subwords of the shared vocabulary", "N", 8000),
-    Option("--dropout", "its rate; the preset's by default", "SHARE"),
+    Option("--encoder-layers", "these and the next five: the preset's by default", "N"),
+    Option("--decoder-layers", "layers of the decoder", "N"),
+    Option("--d-model", "width of the model", "N"),
+    Option("--num-heads", "heads of each attention", "N"),
+    Option("--d-ff", "width of the feed-forward networks", "N"),
+    Option("--dropout", "of sub-layers and embeddings", "SHARE"),
+    Option("--attention-dropout", "of the attention's shares (0)", "SHARE"),
+    Option("--norm", "of layers (layer_norm)", ("layer_norm", "rms_norm")),
+    Option("--norm-first", "normalize before a sub-layer, not after it"),
+    Option(
+        "--activation",
+        "of the feed-forward networks; those in *glu are gated (relu)",
+        ("relu", "gelu", "silu", "reglu", "geglu", "swiglu"),
+    ),
+    Option("--position", "how positions are told (sinusoidal)", ("sinusoidal", "rotary")),
+    Option(
+        "--tie",
+        "which embeddings are one matrix (all)",
+        ("all", "source_target", "target_output", "none"),
+    ),
 )
 TRAINING = (
     "training",
-    Option("--out", "directory to write", "RUN", required=True),
-    Option("--force", "replace the run in RUN: train from the start"),
-    Option("--resume", "continue the run in RUN, if there is one, with its options"),
+    Option("--out", "directory to write", "OUT", required=True),
+    Option("--force", "replace the run in OUT: train from the start"),
+    Option("--resume", "continue the run in OUT, if there is one, with its options"),
     Option("--epochs", "passes over the text", "N", 20),
     Option("--max-minutes", "begin no epoch that would end after X minutes", "X"),
-    Option("--early-stopping", "stop after N epochs without a better BLEU", "N"),
+    Option("--early-stopping", "stop after N epochs without a better score", "N"),
     Option("--batch-tokens", "target positions in a batch", "N", 4096),
     Option("--micro-batches", "split each batch into N parts, to save memory", "N", 1),
     Option("--max-length", "leave out pairs with more tokens", "N", 200),
@@ -154,7 +162,12 @@ OPTIMIZATION = (
 )
 KEPT = (
     "what is kept and shown",
-    Option("--keep", "keep the weights of the last N epochs and of the best N", "N", 10),
+    Option(
+        "--keep",
+        "keep the weights of the last N epochs and of the best N (10; of large models fewer)",
+        "N",
+    ),
+    Option("--metric", "tells the best epoch, for --early-stopping, too", ("bleu", "chrf"), "bleu"),
     Option("--average", "at the end, keep the mean of the last N epochs", "N"),
     BLEU_TOKENIZE,
     Option("--plots", "draw attention, the search and masks of a sentence after every epoch"),
@@ -171,29 +184,39 @@ SEARCH = (
     Option("--max-source-length", "most tokens read of a line, its end included (256)", "N"),
     Option("--max-length", "most tokens of a translation (256)", "N"),
 )
+LAST = Option("--last", "the last N epochs", "N")
+BEST = Option("--best", "the N best by the run's --metric", "N")
 RUN = Option("run", "what train wrote", "RUN")
 RUN_OR_EXPORT = Option("model", "what train or export wrote", "RUN_OR_EXPORT")
 # The options of each command; a string is the heading of the options after it.
 OPTIONS = {
     "demo": (Option("--out", "what to write", "DIRECTORY", "runs/demo"), QUIET),
     "train": (*TEXT, *MODEL, *TRAINING, *OPTIMIZATION, *KEPT),
+    "tokenizer": (
+        Option("--text", "text of all languages, one sentence per line", "FILE", None, True, "+"),
+        Option("--out", "file to write, for train --tokenizer", "OUT_FILE", None, True),
+        Option("--vocab-size", "number of subwords", "N", 8000),
+        Option("--coverage", "share of the text's characters that are subwords", "PART", 0.9995),
+        Option("--symbols", "words that stay whole, such as <en>", "WORD", many="+"),
+        QUIET,
+    ),
     "translate": (RUN_OR_EXPORT, *SEARCH),
     "evaluate": (
         RUN_OR_EXPORT,
         Option("--source", "sentences to translate", "FILE", required=True),
         Option("--target", "their references", "FILE", required=True),
-        Option("--output", "where to write the translations", "FILE"),
+        Option("--output", "where to write the translations", "OUT_FILE"),
         BLEU_TOKENIZE,
         *SEARCH,
     ),
     "inspect": (
         RUN,
         Option("sentence", "in one argument: quote it", "SENTENCE"),
-        Option("--out", "page to write", "FILE", "inspect.html"),
+        Option("--out", "page to write", "OUT_FILE", "inspect.html"),
         Option("--word", "the piece to look at on its own", "WORD"),
         *SEARCH,
     ),
-    "average": (RUN, Option("out", "directory of the new run", "OUT")),
+    "average": (RUN, Option("out", "directory of the new run", "OUT"), LAST, BEST),
     "export": (
         RUN,
         Option("directory", "where to write the next version", "DIRECTORY"),
@@ -208,37 +231,19 @@ OPTIONS = {
         ),
         Option("--warmup", "texts, one per line, for a server's warm-up requests", "FILE"),
         Option("--quantization", "of ctranslate2: int8, bfloat16, ... (none)", "TYPE"),
+        Option(
+            "--signatures",
+            "besides serving_default: greedy, beam, nbest, translate, score, align (all)",
+            "NAME",
+            many="*",
+        ),
         Option("--overwrite", "replace what is there"),
     ),
 }
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Builds the parser of the whole command line."""
-    parser = Parser(
-        prog="keras-transformer", description="Transformers for Keras 3: from text to a server."
-    )
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, help_text in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=help_text, description=f"{help_text}.")
-        group = subparser
-        for option in OPTIONS[name]:
-            if isinstance(option, str):
-                group = subparser.add_argument_group(option)
-            else:
-                option.add_to(group)
-        if name == "average":
-            which = subparser.add_mutually_exclusive_group(required=True)
-            Option("--last", "the last N epochs", "N").add_to(which)
-            Option("--best", "the N best by BLEU", "N").add_to(which)
-            subparser.set_defaults(last=None, best=None)
-        if name == "export":
-            subparser.add_argument(
-                "--signatures",
-                nargs="*",
-                metavar="NAME",
-                help="besides serving_default: greedy, beam, nbest, translate, score, align (all)",
-            )
-        subparser.add_argument("--debug", action="store_true", help="show tracebacks")
-        subparser.add_argument("--verbose", action="store_true", help="show TensorFlow's log")
-    return parser
+# Options of which a command takes exactly one.
+ONE_OF = {"average": (LAST, BEST)}
+# The options of every command.
+GENERAL = (
+    Option("--debug", "show tracebacks"),
+    Option("--verbose", "show TensorFlow's log"),
+)

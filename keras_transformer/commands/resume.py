@@ -8,13 +8,12 @@ from pathlib import Path
 from keras_transformer.checks import check_directory
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.options import OPTIONS, Option
-from keras_transformer.commands.training_callbacks import CHECKPOINTS, LOGS
 from keras_transformer.files import FileError, fingerprint, make_directory
-from keras_transformer.inference.run_directory import CONFIG, MANIFEST, TOKENIZER, WEIGHTS, is_run
-from keras_transformer.training.checkpoints import TrainingCheckpoint
+from keras_transformer.inference.run_files import CONFIG, MANIFEST, TOKENIZER, WEIGHTS, is_run
 from keras_transformer.training.run_record import RECORD, RunRecord, TextRecord, present_versions
 
-TEXT_FILES = ("source", "target", "tsv", "valid_source", "valid_target")
+CHECKPOINTS, LOGS, HISTORY = "checkpoints", "logs", "history.jsonl"
+TEXT_FILES = ("source", "target", "tsv", "valid_source", "valid_target", "valid_tsv")
 # Options of one start, which the record leaves out.
 UNRECORDED = {"out", "force", "resume", "quiet"}
 # Options that you may change when you resume.
@@ -24,8 +23,13 @@ RECORDED = [
     for option in OPTIONS["train"]
     if isinstance(option, Option) and option.key not in UNRECORDED
 ]
+DEFAULTS = {
+    option.key: False if option.values is None else option.default
+    for option in OPTIONS["train"]
+    if isinstance(option, Option)
+}
 # A run that was stopped before it was saved leaves at most these.
-LEFTOVERS = {RECORD, TOKENIZER, LOGS, CHECKPOINTS, CONFIG, WEIGHTS}
+LEFTOVERS = {RECORD, TOKENIZER, LOGS, CHECKPOINTS, HISTORY, CONFIG, WEIGHTS}
 
 
 @contextmanager
@@ -66,6 +70,13 @@ def _lock(descriptor, directory):
         log(f"note: {directory} cannot be locked ({error}); let no other process write a run there")
 
 
+def states(out) -> list[Path]:
+    """Lists the states of a run to go on from, oldest first."""
+    from keras_transformer.training.state_file import STATE
+
+    return sorted((out / CHECKPOINTS).glob(STATE.replace("{:05d}", "*")))
+
+
 def record_to_go_on_with(options) -> RunRecord | None:
     """Returns the record of the run to resume, and gives `options` its values; None to begin.
 
@@ -89,7 +100,9 @@ def record_to_go_on_with(options) -> RunRecord | None:
     typed = getattr(options, "typed", RECORDED)
     for name in RECORDED:
         if name not in typed and name in record.options:
-            setattr(options, name, record.options[name])
+            value = record.options[name]
+            is_one_file = name in TEXT_FILES and isinstance(value, str)
+            setattr(options, name, [value] if is_one_file else value)
     return record
 
 
@@ -105,7 +118,7 @@ def check_out(options) -> None:
         fault = "already; name another, or add --force or --resume"
         if options.resume:
             fault = "but no state to go on from; add --force to train it again"
-            if TrainingCheckpoint(out / CHECKPOINTS).paths():
+            if states(out):
                 fault = f"but no {RECORD} of what made it; add --force to train it again"
         raise ValueError(f"--out {out} holds a run {fault}.")
 
@@ -122,15 +135,17 @@ def _is_free(out) -> bool:
         return all(name.startswith(".new-") for name in checkpoints)
     # Logs alone may be those of something else.
     is_ours = not found or half or {RECORD, TOKENIZER} & whole
-    return bool(is_ours) and not TrainingCheckpoint(out / CHECKPOINTS).paths()
+    return bool(is_ours) and not states(out)
 
 
 def _refuse_other_options(record, options) -> None:
     """Raises a ValueError that names each option that was typed with another value."""
     faults = []
     typed = getattr(options, "typed", RECORDED)
-    for name in sorted(set(typed) & set(record.options) - CHANGEABLE):
-        value, kept = recorded(name, getattr(options, name)), record.options[name]
+    for name in sorted(set(typed) & set(RECORDED) - CHANGEABLE):
+        # A record of an older version lacks the options that are new since.
+        kept = record.options.get(name, DEFAULTS[name])
+        value = recorded(name, getattr(options, name))
         if value != kept and not (name == "precision" and value == record.precision):
             faults.append(f"--{name.replace('_', '-')} is {_shown(kept)}, but typed {value}")
     if faults:
@@ -145,8 +160,11 @@ def _shown(value):
 
 
 def recorded(name, value):
-    """Returns the value of an option as a record has it: a file by its whole path."""
-    return os.path.abspath(value) if name in TEXT_FILES and value is not None else value
+    """Returns the value of an option as a record has it: files by their whole paths."""
+    if name in TEXT_FILES and value is not None:
+        paths = [os.path.abspath(path) for path in ([value] if isinstance(value, str) else value)]
+        return paths[0] if len(paths) == 1 else paths
+    return os.path.abspath(value) if name == "tokenizer" and value is not None else value
 
 
 def recorded_options(options) -> dict:
@@ -156,8 +174,11 @@ def recorded_options(options) -> dict:
 
 def text_records(options) -> dict[str, TextRecord]:
     """Describes the files that the options name."""
-    paths = {name: getattr(options, name) for name in TEXT_FILES}
-    return {name: TextRecord.of_file(path) for name, path in paths.items() if path}
+    records = {}
+    for name in TEXT_FILES:
+        for i, path in enumerate(getattr(options, name) or (), start=1):
+            records[name if i == 1 else f"{name}_{i}"] = TextRecord.of_file(path)
+    return records
 
 
 def refuse_other_texts(record, found) -> None:

@@ -2,29 +2,25 @@
 
 import hashlib
 import shutil
-import sys
 import time
 from pathlib import Path
 
 import keras
 
-from keras_transformer import presets
-from keras_transformer.checks import check_directory
 from keras_transformer.commands import resume
 from keras_transformer.commands.messages import log
-from keras_transformer.commands.training_callbacks import CHECKPOINTS, LOGS, Callbacks
-from keras_transformer.commands.training_text import (
-    corpus_records,
-    read_texts,
-    refuse_without_validation,
-)
+from keras_transformer.commands.model_size import model_size
+from keras_transformer.commands.progress import duration, stage
+from keras_transformer.commands.resume import CHECKPOINTS, HISTORY, LOGS
+from keras_transformer.commands.run_history import sentence
+from keras_transformer.commands.training_callbacks import Callbacks
+from keras_transformer.commands.training_text import corpus_records, read_texts
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.evaluation.scores import check_bleu_tokenize, score_translations
+from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.files import replacing
 from keras_transformer.inference.run_directory import TOKENIZER, is_run
 from keras_transformer.models.transformer import Transformer
-from keras_transformer.training.checkpoints import TrainingCheckpoint
 from keras_transformer.training.distribution import strategy_scope
 from keras_transformer.training.losses import MaskedCrossentropy
 from keras_transformer.training.precision import fastest_precision, policy, product_rates
@@ -40,10 +36,8 @@ def run(options) -> None:
     """Reads the text, trains, and leaves the best epoch in the run directory."""
     share_cores_between_shards()
     out = Path(options.out)
-    check_directory("--out", out)
     with resume.locked(out):
         record = resume.record_to_go_on_with(options)
-        check_together(options)
         files = resume.text_records(options)
         if record is not None:
             resume.refuse_other_texts(record, files)
@@ -58,18 +52,21 @@ def train(options, record, files) -> None:
     """Trains from the beginning, or on from the last state of the run of a record."""
     out = Path(options.out)
     resumes = goes_on(record, out)
-    texts = read_texts(options)
+    with stage("reading the text", quiet=options.quiet):
+        texts = read_texts(options)
     corpora = corpus_records(options, texts)
     if record is not None:
         resume.refuse_other_texts(record, corpora)
-    tokenizer = make_tokenizer(texts, options, record if resumes else None)
+    with stage(vocabulary_stage(options, resumes), quiet=options.quiet):
+        tokenizer = make_tokenizer(texts, options, record if resumes else None)
     asked = resume.recorded_options(options)
     options.precision = chosen_precision(options, record if resumes else None)
     keras.utils.set_random_seed(options.seed)
-    batches_of = batches(texts, tokenizer, options)
+    with stage("splitting the text into subwords", quiet=options.quiet):
+        batches_of = batches(texts, tokenizer, options)
     total_steps = batches_of[0].num_batches * options.epochs
     report(texts, tokenizer, *batches_of, total_steps, options)
-    with strategy_scope(options.strategy):
+    with stage("building the model", quiet=options.quiet), strategy_scope(options.strategy):
         model = build_model(tokenizer, total_steps, options)
     # It may refuse an option, so nothing is cleared before.
     callbacks = Callbacks(model, tokenizer, texts, *batches_of, options)
@@ -80,9 +77,12 @@ def train(options, record, files) -> None:
         record = RunRecord(asked, files | corpora, known, options.precision)
         record = begin(record, tokenizer, out)
     record.write(out)
+    callbacks.on_kept = lambda kept: record.changed(kept=kept).write(out)
     fit(model, callbacks, *batches_of, resumes, options)
     is_finished = callbacks.checkpoint.epoch >= options.epochs or callbacks.has_stopped()
-    record.changed(is_finished=is_finished).write(out)
+    kept = callbacks.kept()
+    record.changed(is_finished=is_finished, kept=kept).write(out)
+    log(sentence(kept))
     log(f"wrote {options.out}; next: keras-transformer export {options.out} DIRECTORY")
 
 
@@ -90,7 +90,7 @@ def goes_on(record, out) -> bool:
     """Returns whether there is a state to go on from; says so if only a record is there."""
     if record is None:
         return False
-    if record.has_begun and TrainingCheckpoint(out / CHECKPOINTS).paths():
+    if record.has_begun and resume.states(out):
         resume.check_tokenizer(record, out / TOKENIZER)
         return True
     log("no epoch of the run was finished, so it starts from the beginning")
@@ -103,6 +103,7 @@ def begin(record, tokenizer, out) -> RunRecord:
     for name in (LOGS, CHECKPOINTS):
         shutil.rmtree(out / name, ignore_errors=True)
     (out / CHECKPOINTS).mkdir(exist_ok=True)
+    (out / HISTORY).unlink(missing_ok=True)
     if not is_run(out):
         with replacing(out / TOKENIZER) as path:
             tokenizer.save(path)
@@ -118,26 +119,20 @@ def fit(model, callbacks, train, valid, resumes, options) -> None:
         if options.bpe_dropout:  # SentencePiece 0.2.3 draws other samples in each process
             log("note: --bpe-dropout splits words in another way in each process")
     if first_epoch < options.epochs and not callbacks.has_stopped():
-        model.fit(
-            train.dataset(first_epoch),
-            validation_data=None if valid is None else valid.dataset(),
-            initial_epoch=first_epoch,
-            epochs=options.epochs,
-            shuffle=False,
-            verbose=verbosity(options.quiet),
-            callbacks=callbacks.all,
-        )
+        try:
+            model.fit(
+                train.dataset(first_epoch),
+                validation_data=None if valid is None else valid.dataset(),
+                initial_epoch=first_epoch,
+                epochs=options.epochs,
+                shuffle=False,
+                verbose=0,
+                callbacks=callbacks.all,
+            )
+        finally:
+            callbacks.stop_showing()
     callbacks.finish()
-    log(f"trained {(time.monotonic() - start) / 60:.1f} minutes")
-
-
-def check_together(options) -> None:
-    """Refuses options that mean nothing without others or here, before any work."""
-    check_bleu_tokenize(options.bleu_tokenize)
-    if options.r_drop_delay is not None and not options.r_drop:
-        raise ValueError("--r-drop-delay needs R-Drop; add --r-drop 5.")
-    if not (options.valid_source or options.tfds or options.synthetic):
-        refuse_without_validation(options)
+    log(f"trained {duration(time.monotonic() - start)}")
 
 
 def chosen_precision(options, record) -> str:
@@ -147,20 +142,30 @@ def chosen_precision(options, record) -> str:
         return record.precision
     if options.precision != "auto":
         return options.precision
-    preset = getattr(presets, options.preset.upper())
-    sizes = preset["d_model"], preset["d_ff"]
-    precision, rates = fastest_precision(*sizes), product_rates(*sizes)
+    size = model_size(options)
+    sizes = size["d_model"], size["d_ff"]
+    with stage("timing products in float32 and bfloat16", quiet=options.quiet):
+        precision, rates = fastest_precision(*sizes), product_rates(*sizes)
     figures = ", ".join(f"{rate / 1e9:.0f} GFLOP/s in {name}" for name, rate in rates.items())
     log(f"precision: {precision} (products of the model's size: {figures})")
     return precision
 
 
 def make_tokenizer(texts, options, record) -> Tokenizer:
-    """Learns the vocabulary, or loads that of a run that is resumed."""
+    """Learns the vocabulary, or loads the one that is named or of a run that is resumed."""
     if record is not None:
         return Tokenizer.load(Path(options.out) / TOKENIZER)
+    if options.tokenizer is not None:
+        return Tokenizer.load(options.tokenizer)
     both_languages = texts.train.sources + texts.train.targets
     return Tokenizer.train_on_texts(both_languages, vocab_size=options.vocab_size)
+
+
+def vocabulary_stage(options, resumes) -> str:
+    """Says where the vocabulary comes from."""
+    if resumes or options.tokenizer is not None:
+        return "loading the vocabulary"
+    return f"learning a vocabulary of {options.vocab_size:,} subwords"
 
 
 def tokenizer_record(tokenizer) -> dict:
@@ -196,9 +201,9 @@ def batches(texts, tokenizer, options):
 
 def report(texts, tokenizer, train, valid, total_steps, options) -> None:
     """Logs what there is to train on, what was left out and why, and what looks like a mistake."""
-    log(f"{len(train.kept)} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
-    log(f"{tokenizer.vocab_size} subwords, {train.num_target_tokens} target tokens per epoch")
-    if tokenizer.vocab_size < options.vocab_size:
+    log(f"{len(train.kept):,} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
+    log(f"{tokenizer.vocab_size:,} subwords, {train.num_target_tokens:,} target tokens per epoch")
+    if tokenizer.vocab_size < options.vocab_size and options.tokenizer is None:
         log(
             f"note: the text has only {tokenizer.vocab_size} subwords, fewer than --vocab-size "
             f"{options.vocab_size}; give fewer (some thousand is usual for little text), or more "
@@ -226,9 +231,7 @@ def skipped(corpus, batches) -> str:
 
 def build_model(tokenizer, total_steps, options) -> Transformer:
     """Builds the model of the preset and compiles it as the options say."""
-    size = dict(getattr(presets, options.preset.upper()))
-    if options.dropout is not None:
-        size["dropout"] = options.dropout
+    size = model_size(options)
     dtype = policy(options.precision, size["d_model"], size["d_ff"])
     size |= {"max_length": max(MODEL_LENGTH, options.max_length), "dtype": dtype}
     model = Transformer(**size, source_vocab_size=tokenizer.vocab_size)
@@ -245,8 +248,3 @@ def build_model(tokenizer, total_steps, options) -> Transformer:
     )
     log(f"{model.count_params():,} parameters, {dtype}")
     return model
-
-
-def verbosity(quiet: bool) -> int:
-    """Returns Keras's `verbose`: a bar on a terminal, a line per epoch in a file, or nothing."""
-    return 0 if quiet else 1 if sys.stdout.isatty() else 2

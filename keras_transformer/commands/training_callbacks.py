@@ -2,9 +2,18 @@
 
 from pathlib import Path
 
-from keras_transformer.commands.messages import log
+from keras_transformer.commands.disk_space import default_keep, report_disk
+from keras_transformer.commands.early_checks import refuse_without_validation
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
-from keras_transformer.commands.training_text import refuse_without_validation
+from keras_transformer.commands.progress import stage
+from keras_transformer.commands.resume import CHECKPOINTS, LOGS
+from keras_transformer.commands.run_history import (
+    EpochFacts,
+    WriteHistory,
+    kept_epoch,
+    kept_mean,
+)
+from keras_transformer.commands.training_progress import ShowTraining
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.inference.inspection import inspect_translation
@@ -15,14 +24,13 @@ from keras_transformer.training.shards import default_shards
 from keras_transformer.visualization.figures import new_figure
 from keras_transformer.visualization.monitor import FigureMonitor
 
-CHECKPOINTS, LOGS = "checkpoints", "logs"
 # A token is 16 pixels of a picture.
 NUM_ATTENTION_PICTURES, MAX_ATTENTION_TOKENS = 3, 200
 PROFILE_STEPS = 10, 15
 # A model that has learnt little never stops writing, and its pictures would be too long.
 MAX_PICTURED_TOKENS = 40
 # The options, besides numbers and switches, that the tab HParams shows.
-SHOWN_WORDS = ("preset", "precision", "strategy", "bleu_tokenize")
+SHOWN_WORDS = ("preset", "precision", "strategy", "bleu_tokenize", "metric", "norm", "activation")
 
 
 class Callbacks:
@@ -31,11 +39,17 @@ class Callbacks:
     def __init__(self, model, tokenizer, texts, train, valid, options):
         self.model, self.tokenizer, self.options = model, tokenizer, options
         self.out, self.logs = Path(options.out), Path(options.out) / LOGS
-        self.best = callbacks.KeepBest(self._save)
-        keep = max(options.keep, options.average or 0)
-        self.weights = checkpoints.EpochWeights(self.out / CHECKPOINTS, keep=keep)
+        watched = {"monitor": f"val_{options.metric}"}
+        self.best, self.mean = callbacks.KeepBest(self._save, **watched), None
+        self.on_kept = lambda kept: None  # is told of each new model in the run directory
+        keep = options.keep or default_keep(model.count_params())
+        keep = max(keep, options.average or 0)
+        self.weights = checkpoints.EpochWeights(self.out / CHECKPOINTS, keep=keep, **watched)
         self.checkpoint = checkpoints.TrainingCheckpoint(self.out / CHECKPOINTS)
-        self.early = options.early_stopping and callbacks.StopEarly(options.early_stopping)
+        patience = options.early_stopping
+        self.early = patience and callbacks.StopEarly(patience, **watched)
+        self.history = WriteHistory(self.out, lambda: self.checkpoint.history)
+        self.translations = None
         delay = options.r_drop_delay and callbacks.DelayRDrop(options.r_drop_delay)
         average = None if options.ema is None else callbacks.UseAverage()
         tokens = callbacks.TokensPerSecond(lambda: train.num_target_tokens)
@@ -44,10 +58,17 @@ class Callbacks:
         board = tensorboard.TensorBoardMonitor(self.logs, settings=_settings(options), **profiled)
         before = [delay, callbacks.StopOnNaN(), tokens, callbacks.TokenLogs(), average]
         kept = [self.best, self.weights, average and average.restore]
-        after = [self.early, limit, board, self.checkpoint]
+        after = [self.early, limit, board, EpochFacts(), self.checkpoint, self.history]
         # Each comes after those that write the logs it reads.
         every = [*before, *self._monitors(texts.valid, valid), *kept, *after]
+        self.shown = None
+        if not options.quiet:
+            num_texts = 0 if texts.valid is None else len(texts.valid.sources)
+            self.shown = ShowTraining(train.num_batches, self.best, num_texts)
+            every.append(self.shown)
         self.all = [callback for callback in every if callback is not None]
+        sizes = model.count_params(), keep, options.epochs, texts.valid is not None
+        report_disk(self.out, *sizes)
 
     def restore(self) -> int:
         """Goes back to the last finished epoch; returns the number of finished epochs."""
@@ -56,31 +77,52 @@ class Callbacks:
             for callback in (self.best, self.weights, self.early):
                 if callback is not None:
                     callback.replay(epoch, logs)
+        self.history.write()
         return first_epoch
 
     def has_stopped(self) -> bool:
         """Returns whether a run that is resumed had ended early."""
         return self.early is not None and self.early.waited >= self.early.patience
 
+    def stop_showing(self) -> None:
+        """Takes the bar away, which an error or an interruption would leave on the terminal."""
+        if self.shown is not None:
+            self.shown.stop()
+
     def finish(self) -> None:
         """Averages the last epochs, if asked to, and writes what the projector shows."""
         if self.options.average is not None:
             paths = self.weights.last(self.options.average)
-            checkpoints.average_weights(self.model, paths)
-            self._save()
-            log(f"kept the mean of the last {len(paths)} epochs")
+            with stage(f"averaging {len(paths)} epochs", quiet=self.options.quiet):
+                checkpoints.average_weights(self.model, paths)
+                self._save_mean(len(paths))
         pieces = self.tokenizer.pieces(range(self.tokenizer.vocab_size))
         tensorboard.write_projector(self.logs, self.model.lm_head_kernel(), pieces)
 
+    def kept(self) -> dict:
+        """Describes the weights that the run directory has."""
+        return self.mean or kept_epoch(self.best, self.checkpoint.epoch, self.options)
+
     def _save(self):
         save_run(self.model, self.tokenizer, self.out, dtype="float32")
+        # The checkpoint does not know this epoch yet.
+        self.on_kept(kept_epoch(self.best, self.best.epoch, self.options))
+
+    def _save_mean(self, number):
+        save_run(self.model, self.tokenizer, self.out, dtype="float32")
+        scores, monitor, last = {}, self.translations, self.checkpoint.epoch
+        if monitor is not None:
+            scores = monitor.score(monitor.translate(monitor.sources), monitor.references)
+        self.mean = kept_mean(last - number + 1, last, scores, self.options)
+        self.on_kept(self.mean)
 
     def _monitors(self, texts, batches) -> list:
         """Makes the callbacks that show how the model translates the text to validate on."""
         if texts is None:
             refuse_without_validation(self.options)
             return []
-        monitors = [self._translation_monitor(texts), self._attention_monitor(texts, batches)]
+        self.translations = self._translation_monitor(texts)
+        monitors = [self.translations, self._attention_monitor(texts, batches)]
         if self.options.plots:
             monitors.append(self._figure_monitor(texts.sources[0]))
         return monitors
@@ -127,5 +169,5 @@ def _settings(options) -> dict:
     return {
         name: value
         for name, value in vars(options).items()
-        if isinstance(value, bool | int | float) or name in SHOWN_WORDS
+        if isinstance(value, bool | int | float) or name in SHOWN_WORDS and value is not None
     }

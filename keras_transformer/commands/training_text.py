@@ -1,7 +1,10 @@
 """Reads the text that `keras-transformer train` is given."""
 
 import hashlib
+from collections import Counter
 from typing import NamedTuple
+
+import numpy as np
 
 from keras_transformer.commands.messages import log
 from keras_transformer.data.corpus import Corpus, CorpusError, read_files, read_tfds, read_tsv
@@ -19,43 +22,58 @@ class Texts(NamedTuple):
 
 def read_texts(options) -> Texts:
     """Reads the corpora that the options name."""
-    has_files = options.source or options.target  # `read_both` finds out if one is missing
-    origins = [has_files, options.tsv, options.tfds, options.synthetic]
-    if sum(map(bool, origins)) != 1:
-        raise ValueError("give one of --source and --target, --tsv, --tfds, --synthetic.")
     valid, train = (read_both(options, prefix) for prefix in ("valid_", ""))
-    if options.tsv:
-        train = read_tsv(options.tsv, errors=options.errors)
     if options.tfds:
-        return tfds_texts(options.tfds, valid, options.errors)
-    if options.synthetic:
-        return synthetic_texts(options.num_pairs, options.seed, valid)
-    return Texts(train, valid)
+        texts = tfds_texts(options.tfds, valid, options.errors, options.valid_split is None)
+    elif options.synthetic:
+        texts = synthetic_texts(options.num_pairs, options.seed, valid)
+    else:
+        texts = Texts(train, valid)
+    if options.valid_split is None:
+        return texts
+    return split_texts(texts.train, options.valid_split, options.seed)
 
 
 def read_both(options, prefix: str) -> Corpus | None:
-    """Reads --source and --target, or those with a prefix; None if neither is given."""
-    files = [getattr(options, prefix + side) for side in ("source", "target")]
-    if not any(files):
-        return None
-    if not all(files):
-        names = [f"--{prefix}{side}".replace("_", "-") for side in ("source", "target")]
-        missing = names[1] if files[0] else names[0]
-        raise ValueError(f"{' and '.join(names)} go together; {missing} is missing.")
-    return read_files(*files, errors=options.errors)
+    """Reads --source and --target, or --tsv, or those with a prefix; None if none is given."""
+    errors = {"errors": options.errors}
+    if files := getattr(options, prefix + "source"):
+        pairs = zip(files, getattr(options, prefix + "target"), strict=True)
+        return joined([read_files(*pair, **errors) for pair in pairs])
+    if files := getattr(options, prefix + "tsv"):
+        return joined([read_tsv(file, **errors) for file in files])
+    return None
 
 
-def refuse_without_validation(options) -> None:
-    """Refuses the options that need text to validate on."""
-    for option, need in (("early-stopping", "a BLEU to watch"), ("plots", "a sentence to draw")):
-        if getattr(options, option.replace("-", "_")):
-            remedy = "name text with --valid-source and --valid-target"
-            raise ValueError(f"--{option} needs {need}; {remedy}.")
+def joined(corpora) -> Corpus:
+    """Joins the pairs of several files."""
+    sources = [source for corpus in corpora for source in corpus.sources]
+    targets = [target for corpus in corpora for target in corpus.targets]
+    skipped = sum((Counter(corpus.skipped) for corpus in corpora), Counter())
+    return Corpus(sources, targets, dict(skipped))
 
 
-def tfds_texts(name: str, valid: Corpus | None, errors: str) -> Texts:
+def split_texts(corpus: Corpus, number: int, seed: int) -> Texts:
+    """Draws pairs to validate on; training sees none of their sources."""
+    size = len(corpus.sources)
+    if number >= size:
+        raise ValueError(f"--valid-split {number} leaves nothing of {size} pairs; give fewer.")
+    drawn = np.sort(np.random.default_rng(seed).permutation(size)[:number])
+    valid = Corpus(*([column[i] for i in drawn] for column in corpus[:2]), {})
+    held_out, places = set(valid.sources), set(drawn.tolist())
+    rest = [i for i in range(size) if corpus.sources[i] not in held_out]
+    if not rest:
+        raise ValueError(f"--valid-split {number} leaves no other sentence; give fewer.")
+    same = size - len(places) - len(rest)
+    skipped = corpus.skipped | {"with a source to validate on": same}
+    return Texts(Corpus(*([column[i] for i in rest] for column in corpus[:2]), skipped), valid)
+
+
+def tfds_texts(name: str, valid: Corpus | None, errors: str, validates: bool = True) -> Texts:
     """Reads a data set of tensorflow-datasets, to validate on its own split where it has one."""
     train = read_tfds(name, errors=errors)
+    if not validates:
+        return Texts(train, None)
     try:
         return Texts(train, valid or read_tfds(name, split="validation", errors=errors))
     except CorpusError as error:
@@ -80,7 +98,7 @@ def corpus_records(options, texts: Texts) -> dict[str, TextRecord]:
     if not name:
         return {}
     records = {"tfds" if options.tfds else "synthetic": _corpus_record(name, texts.train)}
-    if texts.valid is not None and not options.valid_source:
+    if texts.valid is not None and not (options.valid_source or options.valid_tsv):
         records["validation"] = _corpus_record(name, texts.valid)
     return records
 

@@ -264,7 +264,7 @@ def _tfds_pairs(name, split, data_dir, download, languages) -> Iterator[tuple[by
     except CorpusError:
         raise
     except ImportError as error:
-        remedy = 'pip install "keras-transformer-layers[tfds]"'
+        remedy = "pip install tensorflow-datasets importlib_resources"
         raise CorpusError(f"{name}: tensorflow-datasets is missing ({error}); {remedy}.") from error
     except Exception as error:  # anything from AssertionError to what an HTTP library raises
         remedy = "check name, split and network, or pass the data_dir of a prepared copy"

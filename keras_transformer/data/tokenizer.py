@@ -9,7 +9,12 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_transformer._typing import StrPath, Tensor
-from keras_transformer.checks import check_positive_int, check_texts, without_surrogates
+from keras_transformer.checks import (
+    check_number,
+    check_positive_int,
+    check_texts,
+    without_surrogates,
+)
 from keras_transformer.data.blank_text import is_blank
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
@@ -50,13 +55,16 @@ class Tokenizer(tf.Module):
         self.vocab_size = _check_model(self.model)
 
     @classmethod
-    def train(cls, files: StrPath | Iterable[StrPath], *, vocab_size: int = 8000) -> "Tokenizer":
+    def train(
+        cls, files: StrPath | Iterable[StrPath], *, vocab_size: int = 8000, **options
+    ) -> "Tokenizer":
         """Learns one vocabulary from text files with one sentence per line.
 
         Args:
             files: paths, compressed if the name ends in .gz. Give both languages for a shared
                 vocabulary.
             vocab_size: the number of ids you want; little text may yield fewer.
+            options: `coverage` and `user_symbols`, as for `train_on_texts`.
 
         Returns:
             A `Tokenizer`.
@@ -66,17 +74,37 @@ class Tokenizer(tf.Module):
         """
         files = [files] if isinstance(files, StrPath) else list(files)
         texts = (line for file in files for line in read_lines(file, errors="replace"))
-        return cls.train_on_texts(texts, vocab_size=vocab_size)
+        return cls.train_on_texts(texts, vocab_size=vocab_size, **options)
 
     @classmethod
-    def train_on_texts(cls, texts: Iterable[str], *, vocab_size: int = 8000) -> "Tokenizer":
+    def train_on_texts(
+        cls,
+        texts: Iterable[str],
+        *,
+        vocab_size: int = 8000,
+        coverage: float = 0.9995,
+        user_symbols: Iterable[str] = (),
+    ) -> "Tokenizer":
         """Learns one vocabulary from strings; otherwise like `train`.
 
+        Args:
+            texts: strings, of both languages for a shared vocabulary.
+            vocab_size: as for `train`.
+            coverage: the share of the text's characters that become ids of their own; the others
+                are spelled in bytes.
+            user_symbols: strings that are never split, such as "<en>", one id each.
+
+        Returns:
+            A `Tokenizer`.
+
         Raises:
-            ValueError: if `vocab_size` is too small.
+            ValueError: if `vocab_size` is too small, `coverage` is not in (0, 1], or a symbol is
+                empty or there twice.
             TypeError: if a text is not a string.
         """
         check_positive_int("vocab_size", vocab_size)
+        check_number("coverage", coverage, float, "a number in (0, 1]", lambda x: 0 < x <= 1)
+        symbols = _checked_symbols(user_symbols)
         if isinstance(texts, (str, bytes)):
             check_texts("texts", texts)
         writer, failures = io.BytesIO(), []
@@ -92,6 +120,8 @@ class Tokenizer(tf.Module):
                 remove_extra_whitespaces=False,
                 add_dummy_prefix=False,
                 required_chars=SPACE_SYMBOL,  # also of text with few spaces or none
+                character_coverage=coverage,
+                user_defined_symbols=symbols,
                 pad_id=PAD_ID,
                 unk_id=UNK_ID,
                 bos_id=START_ID,
@@ -193,6 +223,20 @@ class Tokenizer(tf.Module):
         """Returns the subwords of a list of ids as SentencePiece writes them: U+2581 is a space."""
         processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
         return [processor.id_to_piece(int(i)) for i in ids]
+
+
+def _checked_symbols(symbols) -> list[str]:
+    """Returns symbols as SentencePiece has them; raises if it could not keep one whole."""
+    symbols = check_texts("user_symbols", symbols)
+    for i, symbol in enumerate(symbols):
+        if not symbol.strip() or symbol != symbol.strip() or symbol in symbols[:i]:
+            raise ValueError(
+                f"user_symbols[{i}] must be text without spaces at its ends, once, but is "
+                f"{symbol!r}; leave it out."
+            )
+        if symbol in ("<pad>", "<unk>", "<s>", "</s>"):
+            raise ValueError(f"user_symbols[{i}] is {symbol!r}, a name of SentencePiece's own.")
+    return [_escape(symbol).replace(" ", SPACE_SYMBOL) for symbol in symbols]
 
 
 def _parts_to_learn_from(texts):

@@ -73,8 +73,7 @@ def transformer_spec(model, tokenizer):
         from ctranslate2.specs import TransformerSpec
     except ImportError as error:
         raise ImportError(
-            'CTranslate2 needs the extra "ctranslate2": '
-            "pip install keras-transformer-layers[ctranslate2]."
+            "An export to CTranslate2 needs the package ctranslate2: pip install ctranslate2."
         ) from error
 
     layer = model.decoder.layers[0]

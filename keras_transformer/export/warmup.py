@@ -11,15 +11,15 @@ OPTIONS = {"length_penalty": 0.6, "max_length": 64, "prefix": ""}
 
 
 def check_warmup(texts) -> None:
-    """Raises a ValueError if there are no texts, or an ImportError without the extra [serving]."""
+    """Raises a ValueError if there are no texts, or an ImportError without their package."""
     if not texts:
         raise ValueError("warmup must hold at least one text, but is empty.")
     try:
         from tensorflow_serving.apis import prediction_log_pb2  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            'Warm-up requests need the extra "serving": '
-            "pip install keras-transformer-layers[serving]."
+            "Warm-up requests need the package tensorflow-serving-api: "
+            "pip install tensorflow-serving-api."
         ) from error
 
 

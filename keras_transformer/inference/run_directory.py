@@ -8,7 +8,15 @@ from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding.strategies import Strategy
 from keras_transformer.files import MAX_JSON_BYTES, FileError, parse_object
 from keras_transformer.inference.run_config import FORMATS, build, check_config, make_config
-from keras_transformer.inference.run_files import MANIFEST, read_files, write_files
+from keras_transformer.inference.run_files import (
+    CONFIG,
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    is_run,
+    read_files,
+    write_files,
+)
 from keras_transformer.inference.text_generator import TextGenerator
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models.language_model import LanguageModel
@@ -16,7 +24,6 @@ from keras_transformer.models.transformer import Transformer
 from keras_transformer.training.weights import declared_shapes, load_weights, weights_as_bytes
 from keras_transformer.version_directory import saved_model_path
 
-CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.weights.h5", "tokenizer.model"
 Model = Transformer | LanguageModel
 
 
@@ -70,11 +77,6 @@ def save_run(
     text = json.dumps(config, indent=2) + "\n"
     contents = {CONFIG: text.encode(), TOKENIZER: tokenizer.model, WEIGHTS: weights}
     write_files(directory, contents)
-
-
-def is_run(directory: StrPath) -> bool:
-    """Whether `directory` looks like one that `save_run` wrote."""
-    return (Path(directory) / MANIFEST).is_file()
 
 
 def load_run(directory: StrPath) -> tuple[Model, Tokenizer]:

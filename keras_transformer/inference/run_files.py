@@ -28,6 +28,12 @@ from keras_transformer.files import (
 )
 
 MANIFEST = "manifest.json"
+CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.weights.h5", "tokenizer.model"
+
+
+def is_run(directory: str | os.PathLike) -> bool:
+    """Whether `directory` looks like one that `save_run` wrote."""
+    return (Path(directory) / MANIFEST).is_file()
 
 
 def write_files(directory: Path, contents: dict[str, bytes]) -> None:

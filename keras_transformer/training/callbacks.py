@@ -217,7 +217,7 @@ class KeepBest(keras.callbacks.Callback):
         self.save = save
         self.monitor = monitor
         self.sign = 1 if check_choice("mode", mode, ("max", "min")) == "max" else -1
-        self.best = None
+        self.best, self.epoch = None, 0  # the best value, and its epoch, counted from 1
 
     def on_epoch_end(self, epoch, logs=None):
         if self.replay(epoch, logs or {}):
@@ -226,10 +226,12 @@ class KeepBest(keras.callbacks.Callback):
     def replay(self, epoch, logs) -> bool:
         """Remembers an epoch, also of a resumed run; returns whether no epoch before was better."""
         value = logs.get(self.monitor)
-        if value is not None and math.isnan(value):
-            return self.best is None  # the next number will be better
-        is_best = value is None or self.best is None or self.sign * (value - self.best) >= 0
-        self.best = value if is_best else self.best
+        is_number = value is not None and not math.isnan(value)  # a number is better than NaN
+        is_best = self.best is None or value is None
+        is_best |= is_number and not is_best and self.sign * (value - self.best) >= 0
+        if is_best:
+            self.epoch = epoch + 1
+            self.best = value if is_number else None
         return is_best
 
 

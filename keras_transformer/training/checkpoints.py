@@ -18,10 +18,10 @@ from keras_transformer.files import (
     write_json,
 )
 from keras_transformer.training.distribution import scope_of
-from keras_transformer.training.state_file import State, read_state, write_state
+from keras_transformer.training.state_file import STATE, State, read_state, write_state
 from keras_transformer.training.weights import load_weights, weights_as_bytes
 
-STATE, WEIGHTS = "state-{:05d}.npz", "epoch-{:05d}.weights.h5"
+WEIGHTS = "epoch-{:05d}.weights.h5"
 # The sizes and hashes of the weights of epochs, in the same directory.
 EPOCHS = "epochs.json"
 

@@ -6,9 +6,7 @@ from timeit import timeit
 import numpy as np
 from keras import ops
 
-from keras_transformer.checks import check_choice
-
-PRECISIONS = ("auto", "float32", "bfloat16", "float16")
+from keras_transformer.checks import PRECISIONS, check_choice
 
 # bfloat16 loses digits, so it is chosen only if it is this many times as fast.
 LEAST_SPEEDUP = 1.1

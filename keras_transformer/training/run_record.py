@@ -7,10 +7,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import keras_transformer
+from keras_transformer.checks import PRECISIONS
 from keras_transformer.files import FileError, fingerprint, read_json, write_json
-from keras_transformer.training.precision import PRECISIONS
 
-RECORD, FORMAT = "record.json", 1
+RECORD, FORMAT = "record.json", 2
+# Format 1 has no `kept`, and one file for each option.
+FORMATS = (1, 2)
 PACKAGES = ("keras", "tensorflow", "tensorflow-text")
 VALUES = (str, int, float, bool, type(None))  # what an option can be
 
@@ -74,10 +76,12 @@ class RunRecord:
         machine: "processor" and "cores" when the run began.
         has_begun: whether what an earlier run left in the directory has been cleared away.
         is_finished: whether there is no epoch left to train.
+        kept: the epoch whose weights the run has: "epoch", "metric", "value", "signature" of the
+            metric, and "why"; None before the first epoch ends, and in a run of format 1.
         format: the number of this schema. A reader knows all formats up to its own.
     """
 
-    options: dict[str, str | int | float | bool | None]
+    options: dict[str, str | int | float | bool | list[str] | None]
     texts: dict[str, TextRecord]
     tokenizer: dict[str, str | int]
     precision: str
@@ -85,6 +89,7 @@ class RunRecord:
     machine: dict[str, str | int] = field(default_factory=present_machine)
     has_begun: bool = False
     is_finished: bool = False
+    kept: dict[str, str | int | float | None] | None = None
     format: int = FORMAT
 
     @classmethod
@@ -92,9 +97,9 @@ class RunRecord:
         """Reads the record of a run; raises a `FileError` if it is missing or damaged."""
         path = Path(directory) / RECORD
         values = read_json(path)
-        if (found := values.get("format")) != FORMAT:
+        if (found := values.pop("format", None)) not in FORMATS:
             raise FileError(
-                f"{path} has format {found!r}, but this version reads only {FORMAT}; install the "
+                f"{path} has format {found!r}, but this version reads only {FORMATS}; install the "
                 "version that wrote it."
             )
         try:
@@ -110,6 +115,8 @@ class RunRecord:
     def _checked(self) -> "RunRecord":
         for name in ("options", "tokenizer", "versions", "machine"):
             _check_values(name, getattr(self, name))
+        if self.kept is not None:
+            _check_values("kept", self.kept)
         for name, text in self.texts.items():
             _check_values(f"texts[{name!r}]", asdict(text))
         if self.precision not in PRECISIONS or self.precision == "auto":
@@ -128,5 +135,6 @@ def _check_values(name, values) -> None:
     if not isinstance(values, dict):
         raise TypeError(f"{name} is {values!r}, not an object")
     for key, value in values.items():
-        if not isinstance(value, VALUES):
+        is_list = isinstance(value, list) and all(isinstance(part, str) for part in value)
+        if not isinstance(value, VALUES) and not (name == "options" and is_list):
             raise TypeError(f"{name} has {value!r} for {key}")

@@ -13,6 +13,7 @@ from keras_transformer.checks import check_count
 from keras_transformer.files import FileError, replacing
 
 FORMAT = 3
+STATE = "state-{:05d}.npz"
 # The seal is the comment at the end of the file: the SHA-256 of all bytes before it.
 SEAL_BYTES = 64
 

@@ -36,13 +36,13 @@ def new_figure(width: float, height: float):
     """Makes an empty figure, sizes in inches, without a window or global state.
 
     Raises:
-        ImportError: if the extra `[plots]` is not installed.
+        ImportError: if matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            'Pictures need the extra "plots": pip install keras-transformer-layers[plots].'
+            "Pictures need the package matplotlib: pip install matplotlib."
         ) from error
     return Figure(figsize=(width, height), layout="constrained")
 

@@ -57,29 +57,43 @@ def test_help_is_immediate_and_names_every_command():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ([], "required: COMMAND"),
-        (["fly"], "invalid choice: 'fly'"),
-        (["train"], "required: --out"),
+        ([], "give a command; see keras-transformer --help"),
+        (["fly"], "there is no command 'fly'; see"),
+        (["trian"], r"no command 'trian' \(did you mean train\?\)"),
+        (["train"], "--out must be given"),
+        (["train", "--otu", "x"], r"no option --otu \(did you mean --out\?\); see .* train --help"),
+        (["translate", "x", "--beam", "3"], r"no option --beam \(did you mean --beam-size\?\)"),
+        (["--verbose", "translate", "x"], "no option --verbose"),
+        (["translate", "x", "a dog"], "a dog is one argument too many"),
+        (["train", "--out"], "--out needs a value"),
+        (["train", "--out", "x", "--resume=3"], "--resume takes no value, but got 3"),
+        (["average", "x", "y"], "give one of --last --best"),
+        (["average", "x", "y", "--last", "1", "--best", "1"], "exclude each other"),
         (
             ["train", "--out", "x", "--epochs", "0"],
-            "--epochs: must be an integer of at least 1, but is 0",
+            "--epochs must be an integer of at least 1, but is 0",
         ),
-        (["train", "--out", "x", "--seed", "-1"], "--seed: must be an integer in .*but is -1"),
+        (["train", "--out", "x", "--seed", "-1"], "--seed must be an integer in .*but is -1"),
         (["train", "--out", "x", "--dropout", "1"], r"must be a number in \[0, 1\), but is 1"),
-        (["train", "--out", "x", "--preset", "huge"], "--preset: invalid choice: 'huge'"),
+        (
+            ["train", "--out", "x", "--preset", "huge"],
+            "--preset must be one of tiny, small, base, big, but is huge",
+        ),
         (
             ["translate", "x", "--beam-size", "many"],
-            "--beam-size: must be an integer of at least 1, but is many",
+            "--beam-size must be an integer of at least 1, but is many",
         ),
-        (["translate", "x", "--length-penalty", "-1"], "--length-penalty: must be a number of at"),
-        (["evaluate", "x", "--source", "y"], "required: --target"),
+        (["translate", "x", "--length-penalty", "-1"], "--length-penalty must be a number of at"),
+        (["evaluate", "x", "--source", "y"], "--target must be given"),
     ],
 )
 def test_bad_usage_exits_with_2(arguments, message, capsys):
     with pytest.raises(SystemExit) as error:
         main(arguments)
     assert error.value.code == 2
-    assert re.search(message, capsys.readouterr().err)
+    line = capsys.readouterr().err
+    assert re.search(message, line)
+    assert line.count("\n") == 1 and "--help" in line and "argument " not in line.split("see")[1]
 
 
 def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run, monkeypatch):
@@ -91,14 +105,14 @@ def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run, monkeyp
     cases = [
         (["train", *out], "give one of --source and --target, --tsv, --tfds, --synthetic"),
         (["train", *out, "--source", files[0]], "--target is missing"),
-        (["train", *out, "--synthetic", "--tsv", "x"], "give one of"),
+        (["train", *out, "--synthetic", "--tsv", files[0]], "give one of"),
         (["train", *out, "--source", missing, "--target", files[1]], "missing.txt"),
-        (["train", *out, "--source", files[0], "--target", str(short)], "6.*1"),
+        (["train", *out, "--source", files[0], "--target", str(short), "--quiet"], "6.*1"),
         (["train", "--out", run, "--synthetic"], "holds a run already; name another, or add"),
         (["train", "--out", str(short), "--synthetic"], "is a file; name another directory"),
         (["train", "--out", f"{short}/x", *pair], "short.txt is a file; name another directory"),
         (["train", *out, *pair, "--r-drop-delay", "3"], "--r-drop-delay needs R-Drop; add"),
-        (["train", *out, *pair, "--early-stopping", "3"], "needs a BLEU to watch; name text with"),
+        (["train", *out, *pair, "--early-stopping", "3"], "needs a score to watch; name text with"),
         (["train", *out, *pair, "--plots"], "--plots needs a sentence to draw; name text with"),
         (["average", run, str(short), "--last", "1"], "OUT.* is a file; name another directory"),
         (["evaluate", run, *pair, "--output", str(tmp_path)], "--output .* is a directory; name a"),
@@ -200,6 +214,7 @@ def echo(monkeypatch):
         yield list
 
     monkeypatch.setattr("keras_transformer.commands.translate.loaded", loaded)
+    monkeypatch.setattr("keras_transformer.commands.early_checks.check_early", lambda options: None)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -317,6 +332,7 @@ def test_a_warning_is_one_line(monkeypatch, capsys, tmp_path):
         warnings.warn("two\nlines", stacklevel=1)
 
     monkeypatch.setattr("keras_transformer.commands.translate.run", run)
+    monkeypatch.setattr("keras_transformer.commands.early_checks.check_early", lambda options: None)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         assert main(["translate", "x"]) == 0

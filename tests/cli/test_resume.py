@@ -13,7 +13,7 @@ import pytest
 from keras_transformer import presets
 from keras_transformer.cli import main
 from keras_transformer.commands import resume
-from keras_transformer.commands.options import build_parser
+from keras_transformer.commands.parser import build_parser
 from keras_transformer.files import fingerprint
 from keras_transformer.inference.run_directory import load_run
 from keras_transformer.training.run_record import RECORD, RunRecord
@@ -108,6 +108,13 @@ def refused(arguments, run, capsys):
 def test_every_option_that_differs_is_named(typed, named, run, capsys):
     message = refused([*typed, "--epochs", "5"], run, capsys)
     assert named in message and "with --force and without --resume" in message
+
+
+def test_an_option_that_an_older_record_lacks_has_its_default(run, capsys):
+    record = RunRecord.read(run)
+    options = {name: value for name, value in record.options.items() if name != "d_model"}
+    record.changed(options=options).write(run)
+    assert "--d-model is not given, but typed 32" in refused(["--d-model", "32"], run, capsys)
 
 
 def test_all_that_differ_are_named_at_once(run, capsys):

@@ -11,7 +11,7 @@ from keras_transformer import presets
 from keras_transformer.cli import main
 from keras_transformer.commands import train as train_command
 from keras_transformer.commands import training_text
-from keras_transformer.commands.options import build_parser
+from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.resume import check_out
 from keras_transformer.commands.train import bleu_note, build_model, chosen_precision, report
 from keras_transformer.commands.training_text import Texts, read_texts
@@ -135,7 +135,7 @@ def test_a_run_goes_on_in_the_precision_that_it_began_in(smallest, monkeypatch, 
     rates = {"float32": 1e9, "bfloat16": 3e9}
     monkeypatch.setattr(train_command, "product_rates", lambda *sizes: rates)
     monkeypatch.setattr(train_command, "fastest_precision", lambda *sizes: "bfloat16")
-    options = argparse.Namespace(precision="auto", preset="tiny")
+    options = argparse.Namespace(precision="auto", preset="tiny", quiet=True)
     assert chosen_precision(options, None) == "bfloat16"
     assert "1 GFLOP/s in float32, 3 GFLOP/s in bfloat16" in capsys.readouterr().err
     assert chosen_precision(options, RunRecord({}, {}, {}, "float32")) == "float32"

@@ -62,8 +62,9 @@ def test_every_damage_of_a_record_is_one_line(record, tmp_path):
 @pytest.mark.parametrize(
     "name, value, message",
     [
-        ("format", 99, "has format 99, but this version reads only 1; install"),
+        ("format", 99, r"has format 99, but this version reads only \(1, 2\); install"),
         ("options", [], r"options is \[\], not an object"),
+        ("kept", [1], r"kept is \[1\], not an object"),
         ("options", {"seed": [1]}, r"options has \[1\] for seed"),
         ("texts", {"source": {"name": "x"}}, "missing 2 required"),
         ("texts", ["x"], "has no attribute 'items'"),
@@ -90,3 +91,15 @@ def test_a_record_that_could_not_be_read_is_not_written(record, tmp_path):
 def test_a_record_is_data_that_others_can_read(record, tmp_path):
     record.write(tmp_path)
     assert json.loads((tmp_path / RECORD).read_text("utf-8"))["texts"]["source"]["size"] == 7
+
+
+def test_a_record_of_the_first_format_is_read_and_written_as_the_second(record, tmp_path):
+    record.write(tmp_path)
+    values = read_json(tmp_path / RECORD)
+    assert values.pop("kept") is None
+    write_json(tmp_path / RECORD, values | {"format": 1})
+    read = RunRecord.read(tmp_path)
+    assert read == record and read.format == FORMAT
+    kept = {"epoch": 3, "metric": "bleu", "value": 39.1, "signature": "nrefs:1", "why": "the best"}
+    read.changed(kept=kept, options=record.options | {"source": ["/a", "/b"]}).write(tmp_path)
+    assert RunRecord.read(tmp_path).kept == kept

@@ -1,0 +1,230 @@
+"""Says what is wrong with a command before Keras and TensorFlow are imported.
+
+What a value must be is in `options.KINDS`. Here are the paths, by the metavars of their options,
+and what options of a command must not or must only have together.
+"""
+
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from keras_transformer.checks import check_directory, check_local, check_new_file
+from keras_transformer.commands.model_size import model_size
+from keras_transformer.commands.options import OPTIONS, Option
+from keras_transformer.files import naming
+from keras_transformer.inference.run_files import is_run
+from keras_transformer.version_directory import saved_model_path
+
+# Options of a search that only a beam has.
+BEAM_ONLY = ("beam_size", "coverage_penalty")
+SAVED_MODEL_ONLY = ("precision", "signatures", "warmup")
+SEARCH_KEYS = [option.key for option in OPTIONS["translate"] if isinstance(option, Option)][1:]
+
+
+def check_early(options) -> None:
+    """Raises a ValueError with one line for the first thing that is wrong."""
+    check_paths(options)
+    for check in CHECKS.get(options.command, ()):
+        check(options)
+
+
+def check_paths(options, names=None) -> None:
+    """Checks each path of a command, or those of the options with the given keys."""
+    paths = []
+    for option in OPTIONS[options.command]:
+        if isinstance(option, Option) and option.values in PATHS:
+            if names is None or option.key in names:
+                value = getattr(options, option.key)
+                name = option.name if option.name.startswith("-") else option.values
+                values = value if isinstance(value, list) else [value]
+                paths += [(option.values, name, path) for path in values if path is not None]
+    for _, name, path in paths:
+        check_local(name, path)
+    for kind, name, path in paths:
+        PATHS[kind](name, path)
+
+
+def check_readable(name: str, path: str) -> None:
+    """Raises a ValueError if there is no file to read; a pipe is one, too."""
+    if os.path.isdir(path):
+        raise ValueError(f"{name} {path} is a directory; name a file in it.")
+    if not os.path.exists(path):
+        raise ValueError(f"{name} {path} does not exist{_like(path)}; check the path.")
+    if not os.access(path, os.R_OK):
+        raise ValueError(f"{name} {path} may not be read; check its permissions.")
+
+
+def _like(path: str) -> str:
+    """Returns a question with the name in the same directory that is most like a missing one."""
+    from difflib import get_close_matches
+
+    folder, name = os.path.split(path)
+    try:
+        found = get_close_matches(name, os.listdir(folder or "."), 1, 0.7)
+    except OSError:
+        found = []
+    return f" (did you mean {os.path.join(folder, found[0])}?)" if found else ""
+
+
+def check_out_file(name: str, path: str) -> None:
+    """Raises a ValueError if no file can be written there."""
+    check_new_file(name, path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        return  # a pipe or a device
+    _check_writable(path, Path(path).parent)
+
+
+def check_out_directory(name: str, path: str) -> None:
+    """Raises a ValueError if no directory can be made or filled there."""
+    check_directory(name, path)
+    folders = (Path(path), *Path(path).absolute().parents)
+    _check_writable(path, next(folder for folder in folders if folder.is_dir()))
+
+
+def _check_writable(path, folder: Path) -> None:
+    import tempfile
+
+    with naming(path), tempfile.TemporaryFile(dir=folder):
+        pass  # more than os.access knows: also of a disk that is mounted for reading
+
+
+def check_run(name: str, path: str) -> None:
+    """Raises a ValueError if a path is not a directory that `train` has written."""
+    if not is_run(path):
+        what = "is no run" if os.path.exists(path) else f"does not exist{_like(path)}"
+        raise ValueError(f"{path} {what}; name a directory that train has written.")
+
+
+def check_run_or_export(name: str, path: str) -> None:
+    """Raises a ValueError if a path is neither what `train` nor what `export` has written."""
+    if not is_run(path) and saved_model_path(path) is None:
+        found = os.path.exists(path)
+        what = "is neither a run nor an export" if found else f"does not exist{_like(path)}"
+        raise ValueError(f"{path} {what}; name a directory that train or export has written.")
+
+
+# The check of each metavar that stands for a path.
+PATHS: dict[str, Callable[[str, str], None]] = {
+    "FILE": check_readable,
+    "OUT_FILE": check_out_file,
+    "OUT": check_out_directory,
+    "DIRECTORY": check_out_directory,
+    "RUN": check_run,
+    "RUN_OR_EXPORT": check_run_or_export,
+}
+
+
+def need(module: str, package: str, what: str) -> None:
+    """Raises a ValueError if a module that `what` needs is not installed."""
+    if find_spec(module) is None:
+        raise ValueError(f"{what} needs {package}, which is not installed: pip install {package}.")
+
+
+def dashed(names) -> str:
+    """Returns the names of options as they are typed, such as `--beam-size`."""
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
+def given(options, names) -> list[str]:
+    """Returns those of some options that have a value."""
+    values = {name: getattr(options, name, None) for name in names}
+    return [name for name, value in values.items() if value is not None and value is not False]
+
+
+def check_search(options) -> None:
+    """Refuses options of a search that its kind, or an export, does not take."""
+    path = getattr(options, "model", None)
+    if path is not None and not is_run(path) and (found := given(options, SEARCH_KEYS)):
+        raise ValueError(f"{path} is an export with a fixed search; leave out {dashed(found)}.")
+    if options.search == "greedy" and (found := given(options, BEAM_ONLY)):
+        raise ValueError(f"{dashed(found)} needs a beam search; leave it out, or --search greedy.")
+
+
+def check_export(options) -> None:
+    """Refuses options that the format does not take, or a format that is not installed."""
+    others = ("quantization",)
+    if options.format == "ctranslate2":
+        need("ctranslate2", "ctranslate2", "--format ctranslate2")
+        others = (*SAVED_MODEL_ONLY, *SEARCH_KEYS)
+    if options.warmup is not None:
+        need("tensorflow_serving", "tensorflow-serving-api", "--warmup")
+    if found := given(options, others):
+        raise ValueError(f"--format {options.format} does not take {dashed(found)}; leave it out.")
+
+
+def check_pictures(options) -> None:
+    """Refuses pictures without the package that draws them."""
+    need("matplotlib", "matplotlib", f"keras-transformer {options.command}")
+
+
+def check_scores(options) -> None:
+    """Refuses a tokenizer of sacreBLEU whose packages are not installed."""
+    if options.bleu_tokenize.endswith("mecab"):
+        from keras_transformer.evaluation.scores import check_bleu_tokenize
+
+        check_bleu_tokenize(options.bleu_tokenize)
+
+
+def check_training(options) -> None:
+    """Refuses what cannot be trained together; a run to go on with gives its options before."""
+    from keras_transformer.commands import resume
+
+    record = resume.record_to_go_on_with(options)
+    if record is not None and record.is_finished:
+        if options.epochs <= record.options.get("epochs", 0):
+            return  # there is nothing left to do, and no text is read
+    check_paths(options, resume.TEXT_FILES)
+    check_text_options(options)
+    model_size(options)
+    if options.tokenizer and "vocab_size" in getattr(options, "typed", ()):
+        raise ValueError("--tokenizer has a vocabulary; leave out --vocab-size.")
+    if options.tfds:
+        need("tensorflow_datasets", "tensorflow-datasets", "--tfds")
+    if options.plots:
+        need("matplotlib", "matplotlib", "--plots")
+    if options.r_drop_delay is not None and not options.r_drop:
+        raise ValueError("--r-drop-delay needs R-Drop; add --r-drop 5.")
+    check_scores(options)
+
+
+def check_text_options(options) -> None:
+    """Refuses a training text that is named twice or in half, and options that need another."""
+    origins = [options.source or options.target, options.tsv, options.tfds, options.synthetic]
+    if sum(map(bool, origins)) != 1:
+        raise ValueError("give one of --source and --target, --tsv, --tfds, --synthetic.")
+    for prefix in ("", "valid_"):
+        sides = [f"{prefix}source", f"{prefix}target"]
+        if len(found := given(options, sides)) == 1:
+            missing = dashed(set(sides) - set(found))
+            names = " and ".join(dashed([side]) for side in sides)
+            raise ValueError(f"{names} go together; {missing} is missing.")
+        sizes = [len(getattr(options, side) or ()) for side in sides]
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                f"{' and '.join(dashed([side]) for side in sides)} need as many files, but have "
+                f"{sizes[0]} and {sizes[1]}."
+            )
+    origins = ("valid_source", "valid_tsv", "valid_split")
+    if len(found := given(options, origins)) > 1:
+        raise ValueError(f"{dashed(found)} exclude each other; give one of them.")
+    if not (found or options.tfds or options.synthetic):
+        refuse_without_validation(options)
+
+
+def refuse_without_validation(options) -> None:
+    """Refuses the options that need text to validate on."""
+    for option, needed in (("early-stopping", "a score to watch"), ("plots", "a sentence to draw")):
+        if getattr(options, option.replace("-", "_")):
+            remedy = "name text with --valid-source and --valid-target, or add --valid-split 1000"
+            raise ValueError(f"--{option} needs {needed}; {remedy}.")
+
+
+# What is checked of a command besides its paths.
+CHECKS = {
+    "train": (check_training,),
+    "translate": (check_search,),
+    "evaluate": (check_search, check_scores),
+    "inspect": (check_search, check_pictures),
+    "export": (check_search, check_export),
+}

@@ -1,0 +1,91 @@
+"""What a training writes down of itself: each epoch, and which one was kept and why."""
+
+import json
+import math
+import time
+from pathlib import Path
+
+import keras
+
+from keras_transformer.commands.resume import HISTORY
+from keras_transformer.evaluation.scores import score_translations
+from keras_transformer.files import write_text
+from keras_transformer.training.callbacks import number
+
+NAMES = {"bleu": "BLEU", "chrf": "chrF"}
+
+
+class EpochFacts(keras.callbacks.Callback):
+    """Adds `seconds` and `learning_rate` to an epoch's logs."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.start = time.monotonic()
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["seconds"] = time.monotonic() - self.start
+        logs["learning_rate"] = number(self.model.optimizer.learning_rate)
+
+
+class WriteHistory(keras.callbacks.Callback):
+    """Writes the logs of all epochs, a JSON object in a line, after each epoch.
+
+    Args:
+        out: the run directory.
+        history: function that returns the logs of all epochs so far.
+    """
+
+    def __init__(self, out, history):
+        super().__init__()
+        self.path, self.history = Path(out) / HISTORY, history
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.write()
+
+    def write(self) -> None:
+        """Writes the whole file, since what stopped may have written an epoch too many."""
+        lines = []
+        for epoch, logs in enumerate(self.history(), start=1):
+            known = {k: v if math.isfinite(v) else None for k, v in logs.items()}
+            lines.append(json.dumps({"epoch": epoch, **known}) + "\n")
+        write_text(self.path, "".join(lines))
+
+
+def signature(metric: str, tokenize: str) -> str:
+    """Returns sacreBLEU's signature of a metric."""
+    return getattr(score_translations(["a"], ["a"], tokenize), f"{metric}_signature")
+
+
+def kept_epoch(best, num_epochs, options) -> dict:
+    """Describes the epoch whose weights a run has, by its `KeepBest`."""
+    if best.best is None:
+        why = "the last epoch, since there is no score to compare epochs by"
+        facts = {"metric": None, "value": None, "signature": None}
+    else:
+        why = f"the best {NAMES[options.metric]} of {num_epochs} epochs on the validation text"
+        facts = {"metric": options.metric, "value": float(best.best)}
+        facts["signature"] = signature(options.metric, options.bleu_tokenize)
+    return {"epoch": best.epoch, **facts, "why": why}
+
+
+def kept_mean(first, last, scores, options) -> dict:
+    """Describes the mean of the epochs `first` to `last`, with its own score, if there is one."""
+    value = scores.get(options.metric)
+    is_known = value is not None
+    return {
+        "epoch": last,
+        "metric": options.metric if is_known else None,
+        "value": value,
+        "signature": signature(options.metric, options.bleu_tokenize) if is_known else None,
+        "why": f"the mean of epochs {first} to {last}, as --average {options.average} asks",
+    }
+
+
+def sentence(kept: dict) -> str:
+    """Says in words what was kept."""
+    if kept["why"].startswith("the mean"):
+        text = f"kept {kept['why'].partition(',')[0]}"
+    else:
+        text = f"kept epoch {kept['epoch']}, {kept['why']}"
+    if kept["value"] is None:
+        return text
+    return f"{text}: {NAMES[kept['metric']]} {kept['value']:.1f}"
