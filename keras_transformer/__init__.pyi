@@ -49,6 +49,9 @@ from keras_transformer.forecasting.windows import ForecastWindows as ForecastWin
 from keras_transformer.forecasting.windows import rolling_origins as rolling_origins
 from keras_transformer.forecasting.windows import rolling_windows as rolling_windows
 from keras_transformer.forecasting.windows import windows_at as windows_at
+from keras_transformer.inference.answers import Alignments as Alignments
+from keras_transformer.inference.answers import TextScores as TextScores
+from keras_transformer.inference.answers import Translations as Translations
 from keras_transformer.inference.inspection import Inspection as Inspection
 from keras_transformer.inference.inspection import inspect_translation as inspect_translation
 from keras_transformer.inference.run_directory import RunError as RunError
@@ -58,8 +61,6 @@ from keras_transformer.inference.run_directory import load_translator as load_tr
 from keras_transformer.inference.run_directory import save_run as save_run
 from keras_transformer.inference.text_generator import Generations as Generations
 from keras_transformer.inference.text_generator import TextGenerator as TextGenerator
-from keras_transformer.inference.text_generator import TextScores as TextScores
-from keras_transformer.inference.translator import Translations as Translations
 from keras_transformer.inference.translator import Translator as Translator
 from keras_transformer.layers.attention import attention_scores as attention_scores
 from keras_transformer.layers.attention import dot_product_attention as dot_product_attention

@@ -12,14 +12,19 @@ from pathlib import Path
 from keras_transformer.checks import check_directory, check_local, check_new_file
 from keras_transformer.commands.model_size import model_size
 from keras_transformer.commands.options import OPTIONS, Option
+from keras_transformer.commands.search import (
+    SAMPLE_OPTIONS,
+    SEARCH_OPTIONS,
+    check_search,
+    dashed,
+    export_signature,
+    what_is_asked,
+)
 from keras_transformer.files import naming
 from keras_transformer.inference.run_files import is_run
 from keras_transformer.version_directory import saved_model_path
 
-# Options of a search that only a beam has.
-BEAM_ONLY = ("beam_size", "coverage_penalty")
 SAVED_MODEL_ONLY = ("precision", "signatures", "warmup")
-SEARCH_KEYS = [option.key for option in OPTIONS["translate"] if isinstance(option, Option)][1:]
 
 
 def check_early(options) -> None:
@@ -121,24 +126,33 @@ def need(module: str, package: str, what: str) -> None:
         raise ValueError(f"{what} needs {package}, which is not installed: pip install {package}.")
 
 
-def dashed(names) -> str:
-    """Returns the names of options as they are typed, such as `--beam-size`."""
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
-
-
 def given(options, names) -> list[str]:
     """Returns those of some options that have a value."""
     values = {name: getattr(options, name, None) for name in names}
     return [name for name, value in values.items() if value is not None and value is not False]
 
 
-def check_search(options) -> None:
-    """Refuses options of a search that its kind, or an export, does not take."""
-    path = getattr(options, "model", None)
-    if path is not None and not is_run(path) and (found := given(options, SEARCH_KEYS)):
-        raise ValueError(f"{path} is an export with a fixed search; leave out {dashed(found)}.")
-    if options.search == "greedy" and (found := given(options, BEAM_ONLY)):
-        raise ValueError(f"{dashed(found)} needs a beam search; leave it out, or --search greedy.")
+def check_what_is_asked(options) -> None:
+    """Refuses what a model cannot be asked for together, or an export not at all."""
+    check_output_is_no_input(options)
+    if options.command == "translate" and options.nbest and options.alignments:
+        raise ValueError("--alignments are of the best translation; leave out --nbest.")
+    if not is_run(options.model):
+        export_signature(options, what_is_asked(options))
+
+
+def check_output_is_no_input(options) -> None:
+    """Refuses an output that would replace what is read."""
+    if options.output is None or not os.path.exists(options.output):
+        return
+    for option in OPTIONS[options.command]:
+        is_input = isinstance(option, Option) and option.values == "FILE"
+        path = getattr(options, option.key) if is_input else None
+        if path is not None and os.path.samefile(path, options.output):
+            raise ValueError(
+                f"--output {options.output} would replace what {option.name} reads; name another "
+                "file."
+            )
 
 
 def check_export(options) -> None:
@@ -146,7 +160,7 @@ def check_export(options) -> None:
     others = ("quantization",)
     if options.format == "ctranslate2":
         need("ctranslate2", "ctranslate2", "--format ctranslate2")
-        others = (*SAVED_MODEL_ONLY, *SEARCH_KEYS)
+        others = (*SAVED_MODEL_ONLY, *SEARCH_OPTIONS, *SAMPLE_OPTIONS)
     if options.warmup is not None:
         need("tensorflow_serving", "tensorflow-serving-api", "--warmup")
     if found := given(options, others):
@@ -223,8 +237,9 @@ def refuse_without_validation(options) -> None:
 # What is checked of a command besides its paths.
 CHECKS = {
     "train": (check_training,),
-    "translate": (check_search,),
-    "evaluate": (check_search, check_scores),
+    "translate": (check_search, check_what_is_asked),
+    "score": (check_what_is_asked,),
+    "evaluate": (check_search, check_what_is_asked, check_scores),
     "inspect": (check_search, check_pictures),
     "export": (check_search, check_export),
 }

@@ -1,6 +1,6 @@
 """`keras-transformer export`: from a run to a SavedModel, or to CTranslate2."""
 
-from keras_transformer.commands.loading import dashed, given_options, search_options
+from keras_transformer.commands.search import dashed, given_options, search_options
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.inference.run_directory import load_translator
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.checks import check_new_file, without_surrogates
-from keras_transformer.commands.loading import search_options
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
+from keras_transformer.commands.search import search_options
 from keras_transformer.commands.training_callbacks import LOGS
 from keras_transformer.files import write_text
 from keras_transformer.inference.inspection import (

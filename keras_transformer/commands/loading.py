@@ -1,104 +1,143 @@
-"""Loads what a command translates with: a run or an export, and the options of its search."""
+"""Loads what a command asks: a run or an export, as a function from texts to answers."""
 
-import sys
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from keras_transformer.commands.options import SEARCH
-from keras_transformer.decoding.strategies import Beam, Greedy
+from keras_transformer.commands.messages import log
+from keras_transformer.commands.search import PLAIN, WITH_OPTIONS, export_signature, search_options
 from keras_transformer.inference.run_directory import is_run, load_translator
-from keras_transformer.inference.translator import translate_in_batches
+from keras_transformer.inference.text_search import as_tensor
+from keras_transformer.inference.word_alignment import word_pairs
 from keras_transformer.training.shards import num_cores
 from keras_transformer.version_directory import check_version, saved_model_path
 
-SEARCH_OPTIONS = [option.name.removeprefix("--").replace("-", "_") for option in SEARCH]
-# The options that are arguments of a `Translator`; the others are fields of its strategy.
-LENGTHS = ("max_source_length", "max_length")
+BATCH_SIZE = 128
+# What only a graph does, and no export.
+OF_PYTHON = {"nbest": "nbest_with_options", "align": "align_with_options"}
 
 
-def given_options(options, names=SEARCH_OPTIONS) -> dict:
-    """Returns those of the named options that were given on the command line."""
-    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+class Loaded(NamedTuple):
+    """A model that answers.
+
+    Attributes:
+        ask: from columns, a dict of lists of strings, to a list of answers, a dict for each row. It
+            may be called in several threads.
+        batch_size: the best number of rows in a call.
+        threads: the best number of calls at a time.
+        limit: what is read of a long line, and what helps, for a note.
+    """
+
+    ask: Callable
+    batch_size: int
+    threads: int
+    limit: str
 
 
-def search_options(options) -> dict:
-    """Returns the arguments of a `Translator` that were given on the command line.
+def load(path, options, what: str) -> Loaded:
+    """Loads a run or an export.
+
+    Args:
+        path: of either.
+        options: of the command line. With a `prefix_file`, the columns have a "prefix".
+        what: "best", "nbest", "align" or "score".
 
     Raises:
-        ValueError: if a value is out of range, or a greedy search does not take it.
+        ValueError: if an option is out of range, or the export has no signature for it.
     """
-    given = given_options(options)
-    lengths = {name: given.pop(name) for name in LENGTHS if name in given}
-    if given.pop("search", "beam") == "beam":
-        size = {"size": given.pop("beam_size")} if "beam_size" in given else {}
-        return {"strategy": Beam(**size, **given), **lengths}
-    if others := [name for name in given if name not in vars(Greedy())]:
-        raise ValueError(f"{dashed(others)} needs a beam search; leave it out, or --search greedy.")
-    return {"strategy": Greedy(**given), **lengths}
-
-
-def dashed(names) -> str:
-    """Returns the names of options as they are typed, such as `--beam-size`."""
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
-
-
-@contextmanager
-def loaded(path, options):
-    """Yields a function that translates a list of strings by a run or an export.
-
-    At the end it prints how many texts were too long to be read whole.
-
-    Raises:
-        ValueError: if `path` is neither, or search options are given for an export.
-    """
-    # Each batch has one thread; see `inference.text_search`.
+    # Each call has one thread; see `inference.text_search`.
     with suppress(RuntimeError):  # TensorFlow has started its threads already
         tf.config.threading.set_intra_op_parallelism_threads(1)
-    if is_run(path):
-        cores = {"num_parallel_batches": num_cores()}
-        translator = load_translator(path, **cores, **search_options(options))
-        limit = f"are read up to token {translator.graph.max_source_length}; give"
-        with _cuts_counted(translator.translate_tensor, limit) as translate:
-            yield translate
-        return
+    return (_run if is_run(path) else _export)(path, options, what)
+
+
+def _run(path, options, what) -> Loaded:
+    batch_size = options.batch_size or BATCH_SIZE
+    has_prefix = getattr(options, "prefix_file", None) is not None
+    arguments = {"num_parallel_batches": 1, "batch_size": batch_size, **search_options(options)}
+    graph = load_translator(path, **arguments).graph
+    names = {**WITH_OPTIONS, **OF_PYTHON} if has_prefix else PLAIN
+    function = getattr(graph, names[what])
+    defaults = {}
+    if has_prefix:
+        alpha = graph.strategy.length_penalty
+        defaults = {"length_penalty": alpha, "max_length": graph.max_length}
+    limit = (
+        f"are read up to token {graph.max_source_length}; give a larger --max-source-length (and "
+        "--max-length), or give one sentence per line"
+    )
+    return Loaded(_asking(graph, function, defaults), batch_size, num_cores(), limit)
+
+
+def _export(path, options, what) -> Loaded:
     exported = saved_model_path(path)
-    if exported is None:
-        what = "is neither a run nor an export" if Path(path).exists() else "does not exist"
-        raise ValueError(f"{path} {what}; name a directory that train or export has written.")
-    if given := given_options(options):
-        raise ValueError(f"{path} is an export with a fixed search; leave out {dashed(given)}.")
+    name, defaults = export_signature(options, what)
     if not check_version(exported):
-        print(f"note: {exported} has no manifest; its files are not checked", file=sys.stderr)
+        log(f"note: {exported} has no manifest; its files are not checked")
     import tensorflow_text  # noqa: F401, the SavedModel holds its ops
 
     model = tf.saved_model.load(str(exported))
-    signature = model.signatures["serving_default"]
-
-    def serve(text):
-        answer = signature(text=text)
-        # An export of an older version does not say which sources it cuts.
-        return {"source_cut": tf.zeros_like(answer["score"], tf.bool), **answer}
-
-    with _cuts_counted(serve, "are longer than the export reads; export it with") as translate:
-        yield translate
-
-
-@contextmanager
-def _cuts_counted(function, limit):
-    """Yields a function from texts to translations; prints how many texts were cut at the end."""
-    cut = []  # for each text, whether only its beginning was read
-
-    def translate(texts):
-        translations, new = translate_in_batches(texts, function)
-        cut.extend(new)
-        return translations.texts
-
-    yield translate
-    if any(cut):
-        print(
-            f"note: {sum(cut)} of {len(cut)} lines {limit} a larger --max-source-length (and "
-            "--max-length), or give one sentence per line",
-            file=sys.stderr,
+    if name not in model.signatures:
+        others = ", ".join(sorted(model.signatures))
+        raise ValueError(
+            f"{exported} has no signature {name}, but {others}; export it with --signatures "
+            f"{name}, or name the run."
         )
+    function = model.signatures[name]
+    most = function.structured_outputs["translations"].shape[1] if what == "nbest" else None
+    if most is not None and options.nbest > most:
+        raise ValueError(f"{exported} gives at most --nbest {most}; export it with a larger beam.")
+    limit = (
+        "are longer than the export reads; export it with a larger --max-source-length (and "
+        "--max-length), or give one sentence per line"
+    )
+    batch_size = options.batch_size or BATCH_SIZE
+    return Loaded(_asking(model, function, defaults), batch_size, num_cores(), limit)
+
+
+def _asking(owner, function, defaults):
+    """Makes a function from columns to a list of answers, by a function of tensors.
+
+    It keeps `owner`, without which the function of a graph or a SavedModel has no weights.
+    """
+    dtypes = {"length_penalty": np.float32, "max_length": np.int32}
+
+    def ask(columns, owner=owner):
+        inputs = {name: as_tensor(values) for name, values in columns.items()}
+        count = len(next(iter(columns.values())))
+        for name, value in defaults.items():
+            inputs[name] = tf.constant(np.full(count, value, dtypes[name]))
+        if defaults and "prefix" not in inputs:
+            inputs["prefix"] = tf.constant([""] * count)
+        output = {name: tensor.numpy() for name, tensor in function(**inputs).items()}
+        rows = zip(*output.values(), strict=True)
+        return [_answer(dict(zip(output, row, strict=True))) for row in rows]
+
+    return ask
+
+
+def _answer(row) -> dict:
+    """One row of what a signature answers, of Python's types. What it does not say is None."""
+    answer = {"source_cut": None} | {name: _plain(value) for name, value in row.items()}
+    if "attention" in row:
+        for name in ("source_pieces", "target_pieces"):
+            answer[name] = [piece for piece in answer[name] if piece]
+        pieces = answer["source_pieces"], answer["target_pieces"]
+        attention = row["attention"][: len(pieces[1]), : len(pieces[0])]
+        answer["attention"] = attention
+        answer["alignment"] = word_pairs(attention, *pieces)
+    if "token_log_probs" in row:
+        answer["token_log_probs"] = answer["token_log_probs"][: answer["length"]]
+    return answer
+
+
+def _plain(value):
+    """A scalar or an array of NumPy as a string, a number or a list of them."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, np.ndarray) and value.ndim < 2:
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value

@@ -50,7 +50,8 @@ COMMANDS = {
     "demo": "train on generated sentences, export, and translate with the export",
     "train": "train a translator from parallel text",
     "tokenizer": "learn a vocabulary of subwords from text",
-    "translate": "translate standard input to standard output, line by line",
+    "translate": "translate a file or standard input, line by line",
+    "score": "print how probable given translations are",
     "evaluate": "score translations of a file against references",
     "inspect": "show what a model does with a sentence: attention, search, masks",
     "average": "average the weights of several epochs of a run",
@@ -174,6 +175,10 @@ KEPT = (
     Option("--profile", "profile steps 10 to 15"),
     QUIET,
 )
+LIMITS = (
+    Option("--max-source-length", "most tokens read of a line, its end included (256)", "N"),
+    Option("--max-length", "most tokens of a translation (256)", "N"),
+)
 SEARCH = (
     Option("--search", "beam by default; an export has its own", ("greedy", "beam")),
     Option("--beam-size", "hypotheses of a beam search (4)", "N"),
@@ -181,9 +186,17 @@ SEARCH = (
     Option("--coverage-penalty", "of a beam, for source tokens without attention (0)", "WEIGHT"),
     Option("--min-length", "fewest tokens of a translation", "N"),
     Option("--no-repeat-ngram", "forbid N tokens in a row that occur twice", "N"),
-    Option("--max-source-length", "most tokens read of a line, its end included (256)", "N"),
-    Option("--max-length", "most tokens of a translation (256)", "N"),
+    *LIMITS,
 )
+SAMPLING = (
+    Option("--sample", "draw every token at random, instead of a search"),
+    Option("--temperature", "of --sample: below 1 the likely are likelier (1)", "X"),
+    Option("--top-k", "of --sample: draw among the N likeliest tokens", "N"),
+    Option("--top-p", "of --sample: draw among the likeliest that have this share", "X"),
+    Option("--seed", "of --sample (0)", "SEED"),
+)
+BATCH_SIZE = Option("--batch-size", "sentences at a time on each core (128)", "N")
+JSON = Option("--json", "write a JSON object for each line")
 LAST = Option("--last", "the last N epochs", "N")
 BEST = Option("--best", "the N best by the run's --metric", "N")
 RUN = Option("run", "what train wrote", "RUN")
@@ -200,14 +213,51 @@ OPTIONS = {
         Option("--symbols", "words that stay whole, such as <en>", "WORD", many="+"),
         QUIET,
     ),
-    "translate": (RUN_OR_EXPORT, *SEARCH),
+    "translate": (
+        RUN_OR_EXPORT,
+        "input and output",
+        Option("--input", "sentences, one per line; standard input by default", "FILE"),
+        Option(
+            "--output",
+            "what to write, standard output by default; with --input, a stopped command goes on "
+            "where it was",
+            "OUT_FILE",
+        ),
+        Option("--prefix-file", "what each translation begins with, one per line", "FILE"),
+        Option("--nbest", "write the N best translations of each line", "N"),
+        Option("--scores", "add log-probability over length penalty, after |||"),
+        Option("--alignments", "add which words come from which, as 0-0 1-2, after |||"),
+        JSON,
+        BATCH_SIZE,
+        QUIET,
+        "search",
+        *SEARCH,
+        *SAMPLING,
+    ),
+    "score": (
+        RUN_OR_EXPORT,
+        Option("--source", "sentences", "FILE", required=True),
+        Option("--target", "their translations, line by line", "FILE", required=True),
+        Option(
+            "--output",
+            "where to write a line for each pair; standard output by default",
+            "OUT_FILE",
+        ),
+        JSON,
+        BATCH_SIZE,
+        QUIET,
+        *LIMITS,
+    ),
     "evaluate": (
         RUN_OR_EXPORT,
         Option("--source", "sentences to translate", "FILE", required=True),
         Option("--target", "their references", "FILE", required=True),
         Option("--output", "where to write the translations", "OUT_FILE"),
         BLEU_TOKENIZE,
+        BATCH_SIZE,
+        QUIET,
         *SEARCH,
+        *SAMPLING,
     ),
     "inspect": (
         RUN,
@@ -221,6 +271,7 @@ OPTIONS = {
         RUN,
         Option("directory", "where to write the next version", "DIRECTORY"),
         *SEARCH,
+        *SAMPLING,
         Option(
             "--format", "ctranslate2 needs its extra", ("savedmodel", "ctranslate2"), "savedmodel"
         ),

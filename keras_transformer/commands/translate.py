@@ -1,56 +1,85 @@
 """`keras-transformer translate`: one line in, exactly one line out."""
 
 import sys
+from collections import Counter
+from itertools import islice
 
-from keras_transformer.commands.loading import loaded
-from keras_transformer.commands.messages import log, one_line, spelled
-from keras_transformer.data.corpus import MAX_LINE_BYTES, cut_line, cut_note, without_mark
-
-CHUNK_BYTES, MOST_LINES = 1 << 16, 512
-INPUT = "standard input"
-# As many bytes tell a byte order mark.
-LONGEST_MARK = 4
+from keras_transformer.commands.batches import Window, answered
+from keras_transformer.commands.formats import json_line, text_lines
+from keras_transformer.commands.jobs import answer_files, load_model, output_of, report
+from keras_transformer.commands.messages import log
+from keras_transformer.commands.reading import INPUT, arriving_lines, decode, file_rows, is_cut
+from keras_transformer.commands.search import what_is_asked
 
 
 def run(options) -> None:
-    """Translates standard input to its end, in batches of the lines that have arrived."""
-    num_cut, is_terminal = 0, sys.stdout.isatty()
-    with loaded(options.model, options) as translate:
-        for lines in arriving_lines(sys.stdin.buffer):
-            num_cut += sum(len(line) > MAX_LINE_BYTES for line in lines)
-            for translation in translate([decode(line) for line in lines]):
-                text = one_line(translation)
-                text = spelled(text) if is_terminal else text
-                sys.stdout.buffer.write(text.encode() + b"\n")
-            sys.stdout.buffer.flush()
-    if num_cut:
-        log(f"note: {cut_note(INPUT, num_cut)}")
+    """Translates a file or standard input to its end."""
+    what = what_is_asked(options)
+
+    def write(*arguments):
+        return written(options, *arguments)
+
+    if options.input is None:
+        translate_arriving(options, what, write)
+        return
+    paths = {"text": options.input, "prefix": options.prefix_file}
+    answer_files(options, what, {name: path for name, path in paths.items() if path}, write)
 
 
-def arriving_lines(stream):
-    """Yields lists of the lines that have arrived, as bytes without their ends.
+def translate_arriving(options, what, write) -> None:
+    """Translates the lines of standard input as they arrive."""
+    is_dialogue = sys.stdin.isatty()
+    options.quiet = options.quiet or not is_dialogue
+    model = load_model(options, what)
+    if is_dialogue:
+        names = ["text", "prefix"] if options.prefix_file else ["text"]
+        model.ask({name: [""] for name in names})  # makes the graph while nobody waits for it
+        log("Type a sentence and press Enter; Ctrl-D ends.")
+    counts = Counter()
+    with output_of(options.output) as output:
+        windows = arriving_windows(options.prefix_file, show_prompt if is_dialogue else None)
+        for window, answers in answered(windows, model, ahead=0):
+            output.write(write(window, answers, output.lines, counts), len(answers), counts)
+    report(counts, output.lines, model.limit, INPUT)
 
-    It does not wait for more than one line. A byte order mark at the beginning is not text. Of a
-    line of over `MAX_LINE_BYTES` it yields one byte more than that.
+
+def arriving_windows(prefix_file, prompt):
+    """Yields windows of the lines that have arrived, each with its line of the prefixes."""
+    prefixes = file_rows([prefix_file]) if prefix_file else None
+    for lines in arriving_lines(sys.stdin.buffer, prompt):
+        columns = {"text": [decode(line) for line in lines]}
+        if prefixes is not None:
+            columns["prefix"] = [text for (text,), _ in islice(prefixes, len(lines))]
+            if len(columns["prefix"]) < len(lines):
+                raise ValueError(
+                    f"{prefix_file} ends before {INPUT}; give a line for each, empty for none."
+                )
+        yield Window(columns, [is_cut(line) for line in lines])
+
+
+def show_prompt() -> None:
+    """Shows that a line is waited for."""
+    print("> ", end="", file=sys.stderr, flush=True)
+
+
+def written(options, window, answers, first, counts) -> bytes:
+    """Returns what is written for the lines of a window, and counts what was cut.
+
+    Args:
+        options: those of `translate`.
+        window, answers: of `batches.answered`.
+        first: the number of the first line, from 0.
+        counts: a `Counter`, changed.
     """
-    rest, is_text = b"", False
-    while data := stream.read1(CHUNK_BYTES):
-        if len(rest) > MAX_LINE_BYTES and b"\n" not in data:
-            continue
-        rest += data
-        if not is_text:
-            if len(rest) < LONGEST_MARK and b"\n" not in rest:
-                continue
-            rest, is_text = without_mark(rest, INPUT), True
-        *lines, rest = (line[: MAX_LINE_BYTES + 1] for line in rest.split(b"\n"))
-        for start in range(0, len(lines), MOST_LINES):
-            yield lines[start : start + MOST_LINES]
-    if rest := rest if is_text else without_mark(rest, INPUT):
-        yield [rest]
-
-
-def decode(line: bytes) -> str:
-    """Decodes a line, or the beginning of a long one; bytes that are not UTF-8 become U+FFFD."""
-    line = line.removesuffix(b"\r")
-    line = cut_line(line) if len(line) > MAX_LINE_BYTES else line
-    return line.decode("utf-8", "replace")
+    lines = []
+    for number, (answer, line_cut) in enumerate(zip(answers, window.line_cut, strict=True), first):
+        if options.nbest:
+            several = {name: answer[name] for name in ("translations", "scores", "ended")}
+            answer |= {name: values[: options.nbest] for name, values in several.items() if values}
+        ended = answer.get("ended")
+        counts["line_cut"] += line_cut
+        counts["source_cut"] += bool(answer["source_cut"])
+        counts["not_ended"] += (ended[0] if options.nbest and ended else ended) is False
+        answer["source_cut"] = answer["source_cut"] or line_cut
+        lines += [json_line(answer)] if options.json else text_lines(options, answer, number)
+    return "".join(f"{line}\n" for line in lines).encode()

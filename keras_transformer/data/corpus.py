@@ -273,7 +273,7 @@ def _tfds_pairs(name, split, data_dir, download, languages) -> Iterator[tuple[by
         ) from error
 
 
-def _raw_lines(name: str, most: int) -> Iterator[bytes]:
+def _raw_lines(name: str, most: int, may_be_empty: bool = False) -> Iterator[bytes]:
     """Yields lines as bytes, without their ends; text files split at more than line feeds.
 
     Of a line of more than `most` bytes it yields the first `most + 1`. The caller must close it: an
@@ -292,8 +292,20 @@ def _raw_lines(name: str, most: int) -> Iterator[bytes]:
     except OSError as error:
         remedy = "check the path and its permissions"
         raise CorpusError(f"{name}: cannot be read ({error.strerror}); {remedy}.") from None
-    if not i:
+    if not i and not may_be_empty:
         raise CorpusError(f"{name}: the file is empty; give a file with at least one line.")
+
+
+def stream_lines(path: StrPath) -> Iterator[bytes]:
+    """Yields the lines of a file as bytes without their ends, one at a time; none if it is empty.
+
+    Of a line of more than `MAX_LINE_BYTES` it yields one byte more than that.
+
+    Raises:
+        CorpusError: if it cannot be read, or is in another encoding.
+    """
+    with closing(_raw_lines(os.fspath(path), MAX_LINE_BYTES, may_be_empty=True)) as lines:
+        yield from lines
 
 
 def _limited_lines(file: BinaryIO, most: int) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ from keras_transformer.checks import check_texts
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding.strategies import Strategy, as_strategy
 from keras_transformer.evaluation.perplexity import TextPerplexity, text_perplexity
+from keras_transformer.inference.answers import TextScores
 from keras_transformer.inference.generation_graph import GenerationGraph
 from keras_transformer.inference.text_module import TextModule
 from keras_transformer.inference.text_search import as_tensor, ask_in_batches
@@ -28,19 +29,6 @@ class Generations(NamedTuple):
     texts: list[str]
     continuations: list[str]
     scores: list[float]
-
-
-class TextScores(NamedTuple):
-    """The log-probability of each text, and of each of its tokens, the end token last.
-
-    Example:
-        >>> log_probs, token_log_probs = TextScores([-1.5], [[-1.0, -0.5]])
-        >>> sum(token_log_probs[0]) == log_probs[0]
-        True
-    """
-
-    log_probs: list[float]
-    token_log_probs: list[list[float]]
 
 
 class TextGenerator(TextModule):

@@ -151,14 +151,15 @@ def as_tensor(texts):
     return tf.constant([without_surrogates(text) for text in texts], tf.string)
 
 
-def ask_in_batches(function, texts, outputs, batch_size) -> list[tuple]:
+def ask_in_batches(function, texts, outputs, batch_size, **options) -> list[tuple]:
     """What a signature answers to each text, in the order of `texts`.
 
     Args:
-        function: from a string tensor `text` to a dict of tensors.
+        function: from a string tensor `text`, and those of `options`, to a dict of tensors.
         texts: list of strings.
         outputs: names of tensors in that dict.
         batch_size: the number of texts in a call; those of similar length go together.
+        options: lists of one value for each text.
 
     Returns:
         For each text a tuple of its row of each output, of NumPy.
@@ -167,7 +168,8 @@ def ask_in_batches(function, texts, outputs, batch_size) -> list[tuple]:
     answers = [()] * len(texts)
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        output = function(text=as_tensor([texts[i] for i in rows]))
+        inputs = {name: tf.constant([values[i] for i in rows]) for name, values in options.items()}
+        output = function(text=as_tensor([texts[i] for i in rows]), **inputs)
         values = zip(*(output[name].numpy() for name in outputs), strict=True)
         for i, answer in zip(rows, values, strict=True):
             answers[i] = answer

@@ -39,7 +39,8 @@ class TranslationGraph:
     """Tokenizer, model and search as functions of tensors, with the arguments of `Translator`.
 
     The first seven methods are the signatures of an exported translator. Every input is a vector of
-    B values and every output has B rows, so that a server can join requests into a batch.
+    B values and every output has B rows, so that a server can join requests into a batch. The two
+    after them take the options of `translate`, too; they are for Python.
 
     Those that translate also answer, as bool:
 
@@ -77,35 +78,17 @@ class TranslationGraph:
     @signature(text=tf.string)
     def nbest(self, text):
         """`text` to a beam's `translations`, `scores`, `lengths` and `ended` [B, K], best first."""
-        source_ids, lengths, cut = self.source(text)
-        strategy = of_kind(Beam, self.strategy)
-        result = self.search(source_ids, lengths, strategy, num_hypotheses=strategy.size)
-        blank = (lengths == 1)[:, None]
-        return {
-            "translations": tf.where(blank, "", detokenize(self.tokenizer, result.ids)),
-            "scores": tf.where(blank, 0.0, result.scores),
-            "lengths": tf.where(blank, 0, result.lengths),
-            "source_cut": cut,
-            "ended": blank | has_ended(result),
-        }
+        return self._nbest(text)
 
     @signature(text=tf.string, length_penalty=tf.float32, max_length=tf.int32, prefix=tf.string)
     def translate(self, text, length_penalty, max_length, prefix):
-        """`serving_default` with options for each row. `Translator.translate` has none.
+        """`serving_default` with options for each row.
 
         `max_length` counts tokens; the translation begins with `prefix`. The last word of that may
         go on: "Hu" may become "Hund". After a space at its end the next word begins.
         """
-        text, length_penalty, max_length, prefix = check_rows(
-            "text", text, length_penalty=length_penalty, max_length=max_length, prefix=prefix
-        )
+        text, rows = self._row_options(text, length_penalty, max_length, prefix)
         source_ids, lengths, cut = self.source(text)
-        prefix_tokens = self.tokenizer.tokenize(prefix)[:, : self.max_length]  # (B, None)
-        prefix_ids, prefix_text = self.search.prefixes.split(prefix_tokens)  # (B, P), (B,)
-        # NaN is not above 0, so it becomes 0.
-        alpha = tf.where(length_penalty > 0, tf.minimum(length_penalty, LARGEST_ALPHA), 0.0)
-        prefix_text = self.search.prefixes.spans(prefix_text)  # (B, W, 2)
-        rows = RowOptions(alpha, max_length, prefix_ids, prefix_text)
         return self._best(lengths, cut, self.search(source_ids, lengths, self.strategy, rows))
 
     @signature(source=tf.string, target=tf.string)
@@ -124,19 +107,56 @@ class TranslationGraph:
 
     @signature(text=tf.string)
     def align(self, text):
-        """`text` to `translation`, and the attention between the pieces of both.
+        """`text` to `translation`, `score`, and the attention between the pieces of both.
 
         These are `source_pieces` [B, S], `target_pieces` [B, T] and `attention` [B, T, S]; padding
         is "" and 0.
         """
+        return self._align(text)
+
+    @signature(text=tf.string, length_penalty=tf.float32, max_length=tf.int32, prefix=tf.string)
+    def nbest_with_options(self, text, length_penalty, max_length, prefix):
+        """`nbest` with the options of `translate`."""
+        return self._nbest(*self._row_options(text, length_penalty, max_length, prefix))
+
+    @signature(text=tf.string, length_penalty=tf.float32, max_length=tf.int32, prefix=tf.string)
+    def align_with_options(self, text, length_penalty, max_length, prefix):
+        """`align` with the options of `translate`."""
+        return self._align(*self._row_options(text, length_penalty, max_length, prefix))
+
+    def _row_options(self, text, length_penalty, max_length, prefix):
+        text, length_penalty, max_length, prefix = check_rows(
+            "text", text, length_penalty=length_penalty, max_length=max_length, prefix=prefix
+        )
+        prefix_tokens = self.tokenizer.tokenize(prefix)[:, : self.max_length]  # (B, None)
+        prefix_ids, prefix_text = self.search.prefixes.split(prefix_tokens)  # (B, P), (B,)
+        # NaN is not above 0, so it becomes 0.
+        alpha = tf.where(length_penalty > 0, tf.minimum(length_penalty, LARGEST_ALPHA), 0.0)
+        prefix_text = self.search.prefixes.spans(prefix_text)  # (B, W, 2)
+        return text, RowOptions(alpha, max_length, prefix_ids, prefix_text)
+
+    def _nbest(self, text, rows=None):
         source_ids, lengths, cut = self.source(text)
-        result = self.search.best(source_ids, lengths, self.strategy)
+        strategy = of_kind(Beam, self.strategy)
+        result = self.search(source_ids, lengths, strategy, rows, strategy.size)
+        blank = (lengths == 1)[:, None]
+        return {
+            "translations": tf.where(blank, "", detokenize(self.tokenizer, result.ids)),
+            "scores": tf.where(blank, 0.0, result.scores),
+            "lengths": tf.where(blank, 0, result.lengths),
+            "source_cut": cut,
+            "ended": blank | has_ended(result),
+        }
+
+    def _align(self, text, rows=None):
+        source_ids, lengths, cut = self.source(text)
+        search = self.search.best if rows is None else self.search
+        result = search(source_ids, lengths, self.strategy, rows)
         longest = tf.reduce_max(tf.concat([result.lengths[:, 0], [1]], 0))  # 1 without any text
         target_ids = tf.where((lengths == 1)[:, None], PAD_ID, result.ids[:, 0, :longest])  # (B, T)
         pieces = tf.constant(["", *self.tokenizer.pieces(range(1, self.tokenizer.vocab_size))])
-        best = self._best(lengths, cut, result)
         return {
-            **{name: best[name] for name in ("translation", "source_cut", "ended")},
+            **self._best(lengths, cut, result),
             "source_pieces": tf.gather(pieces, source_ids),
             "target_pieces": tf.gather(pieces, target_ids),
             "attention": self.attention(source_ids, target_ids),

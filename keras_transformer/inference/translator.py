@@ -1,32 +1,24 @@
 """Text to text: a tokenizer, a model and a search as one object."""
 
 import warnings
-from typing import NamedTuple
 
-from keras_transformer.checks import check_texts
+from keras_transformer.checks import check_aligned, check_int, check_number, check_texts
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.decoding.strategies import Strategy, as_strategy
+from keras_transformer.decoding.strategies import NUMBERS, Strategy, as_strategy
+from keras_transformer.evaluation.perplexity import TextPerplexity, text_perplexity
+from keras_transformer.inference.answers import (
+    Alignments,
+    TextScores,
+    Translations,
+    aligned_row,
+)
 from keras_transformer.inference.text_module import TextModule
 from keras_transformer.inference.text_search import as_tensor, ask_in_batches
 from keras_transformer.inference.translation_graph import TranslationGraph
 from keras_transformer.models.transformer import Transformer
 
-
-class Translations(NamedTuple):
-    """Translated texts, and the score of each: its log-probability over the length penalty.
-
-    Attributes:
-        texts: list of strings.
-        scores: list of floats, at most 0; higher is better.
-
-    Example:
-        >>> texts, scores = Translations(["Ein Hund rennt."], [-0.5])
-        >>> texts
-        ['Ein Hund rennt.']
-    """
-
-    texts: list[str]
-    scores: list[float]
+# The strings of one call of a graph, which splits them further.
+TEXTS_AT_A_TIME, ALIGNED_AT_A_TIME = 4096, 512
 
 
 class Translator(TextModule):
@@ -98,25 +90,85 @@ class Translator(TextModule):
     def __call__(self, texts: list[str]) -> list[str]:
         return self._translate(texts).texts
 
-    def translate(self, texts: list[str]) -> Translations:
-        """Translations and their scores, in the order of `texts`."""
-        return self._translate(texts)
+    def translate(
+        self,
+        texts: list[str],
+        *,
+        prefix: str | list[str] | None = None,
+        length_penalty: float | list[float] | None = None,
+        max_length: int | list[int] | None = None,
+    ) -> Translations:
+        """Translations and their scores, in the order of `texts`.
 
-    def _translate(self, texts):
+        Args:
+            texts: list of strings.
+            prefix: what the translations begin with, one string for all or one for each. Its last
+                word may go on: "Hu" may become "Hund". After a space at its end the next word
+                begins.
+            length_penalty: that of the strategy by default; a number for all or one for each.
+            max_length: the most tokens of a translation, at most the translator's `max_length`; a
+                number for all or one for each.
+
+        Raises:
+            ValueError: if an option is out of range, or there is not one value for each text.
+        """
+        return self._translate(texts, 4, prefix, length_penalty, max_length)
+
+    def _translate(self, texts, stacklevel=4, *options):
         texts = check_texts("texts", texts)
-        translations, cut = translate_in_batches(texts, self.translate_tensor)
-        warn_of_cuts(cut, self.graph)
+        options = self._row_options(len(texts), *options)
+        function = self.graph.translate if options else self.translate_tensor
+        translations = translate_in_batches(texts, function, **options)
+        warn_of_cuts(translations.source_cut, self.graph, stacklevel)
         return translations
 
-    def nbest(self, texts: list[str]) -> list[Translations]:
+    def nbest(
+        self,
+        texts: list[str],
+        *,
+        prefix: str | list[str] | None = None,
+        length_penalty: float | list[float] | None = None,
+        max_length: int | list[int] | None = None,
+    ) -> list[Translations]:
         """The K best translations of each text by a beam of K, best first, and their scores.
 
-        If the strategy is not a `Beam`, the beam has the default size.
+        If the strategy is not a `Beam`, the beam has the default size. The options are those of
+        `translate`.
         """
-        output = self.graph.nbest(as_tensor(check_texts("texts", texts)))
-        warn_of_cuts(output["source_cut"].numpy(), self.graph, stacklevel=3)
-        rows = zip(output["translations"].numpy(), output["scores"].numpy(), strict=True)
-        return [Translations([t.decode() for t in row], scores.tolist()) for row, scores in rows]
+        texts = check_texts("texts", texts)
+        options = self._row_options(len(texts), prefix, length_penalty, max_length)
+        function = self.graph.nbest_with_options if options else self.graph.nbest
+        outputs = ("translations", "scores", "source_cut", "ended")
+        answers = ask_in_batches(function, texts, outputs, TEXTS_AT_A_TIME, **options)
+        warn_of_cuts([cut for _, _, cut, _ in answers], self.graph, stacklevel=3)
+        return [
+            Translations([text.decode() for text in row], scores.tolist(), [cut] * len(row), ended)
+            for row, scores, cut, ended in answers
+        ]
+
+    def align(
+        self,
+        texts: list[str],
+        *,
+        prefix: str | list[str] | None = None,
+        length_penalty: float | list[float] | None = None,
+        max_length: int | list[int] | None = None,
+    ) -> Alignments:
+        """Translations, and which words and pieces of the sources theirs come from.
+
+        The options are those of `translate`. Attention is a hint at what is translated by what, no
+        more: end tokens and punctuation draw it, too.
+        """
+        texts = check_texts("texts", texts)
+        options = self._row_options(len(texts), prefix, length_penalty, max_length)
+        function = self.graph.align_with_options if options else self.graph.align
+        outputs = ("translation", "score", "source_pieces", "target_pieces", "attention")
+        answers = ask_in_batches(
+            function, texts, (*outputs, "source_cut"), ALIGNED_AT_A_TIME, **options
+        )
+        warn_of_cuts([answer[-1] for answer in answers], self.graph, stacklevel=3)
+        rows = [aligned_row(*answer[:-1]) for answer in answers]
+        return Alignments(*map(list, zip(*rows, strict=True))) if rows else Alignments(*[[]] * 5)
 
     def score(self, sources: list[str], targets: list[str]) -> list[float]:
         """The log-probability of each target, and its end token, as its source's translation.
@@ -125,12 +177,20 @@ class Translator(TextModule):
             ValueError: if the lists differ in length, or a target has more tokens than
                 `max_source_length` and `max_length`.
         """
-        sources, targets = check_texts("sources", sources), check_texts("targets", targets)
-        if len(sources) != len(targets):
-            raise ValueError(
-                f"sources and targets must be pairs, but there are {len(sources)} sources and "
-                f"{len(targets)} targets."
-            )
+        return self._score(sources, targets).log_probs
+
+    def score_tokens(self, sources: list[str], targets: list[str]) -> TextScores:
+        """`score`, and the log-probability of each token of a target, the end token last."""
+        return self._score(sources, targets)
+
+    def perplexity(self, sources: list[str], targets: list[str]) -> TextPerplexity:
+        """How well the model predicts targets from their sources, per token and per byte."""
+        log_probs, per_token = self._score(sources, targets)
+        num_bytes = sum(len(text.encode()) for text in check_texts("targets", targets))
+        return text_perplexity(sum(log_probs), sum(map(len, per_token)), num_bytes)
+
+    def _score(self, sources, targets) -> TextScores:
+        sources, targets = check_aligned(sources=sources, targets=targets)
         lengths = self.tokenizer.tokenize(as_tensor(targets)).row_lengths() + 1
         for i, length in enumerate(lengths.numpy()):
             if length > self.graph.max_tokens:
@@ -139,8 +199,39 @@ class Translator(TextModule):
                     f"{self.graph.max_tokens} would be scored; make max_length larger."
                 )
         output = self.graph.score(as_tensor(sources), as_tensor(targets))
-        warn_of_cuts(output["source_cut"].numpy(), self.graph, stacklevel=3)
-        return output["log_prob"].numpy().tolist()
+        warn_of_cuts(output["source_cut"].numpy(), self.graph, stacklevel=4)
+        rows = zip(output["token_log_probs"].numpy(), output["length"].numpy(), strict=True)
+        per_token = [log_probs[:length].tolist() for log_probs, length in rows]
+        return TextScores(output["log_prob"].numpy().tolist(), per_token)
+
+    def _row_options(self, count, prefix=None, length_penalty=None, max_length=None) -> dict:
+        """The inputs of the signature `translate` beside `text`; empty if no option is given."""
+        if prefix is None and length_penalty is None and max_length is None:
+            return {}
+        graph, alpha = self.graph, NUMBERS["length_penalty"]
+        prefix = "" if prefix is None else prefix
+        max_length = graph.max_length if max_length is None else max_length
+        if length_penalty is None:
+            length_penalty = graph.strategy.length_penalty
+        prefixes = [prefix] * count if isinstance(prefix, str) else prefix
+        options = {
+            "prefix": check_texts("prefix", prefixes),
+            "length_penalty": [
+                check_number("length_penalty", value, *alpha)
+                for value in per_row(length_penalty, count)
+            ],
+            "max_length": [
+                check_int("max_length", value, 1, graph.max_length)
+                for value in per_row(max_length, count)
+            ],
+        }
+        for name, values in options.items():
+            if len(values) != count:
+                raise ValueError(
+                    f"{name} must have one value for each of {count} texts, or be one for all, but "
+                    f"has {len(values)}."
+                )
+        return options
 
     def export_ctranslate2(self, directory, *, quantization=None, overwrite=False) -> str:
         """Writes the model for CTranslate2; see `export.ctranslate2`."""
@@ -151,23 +242,33 @@ class Translator(TextModule):
 
 
 def translate_in_batches(
-    texts, function, batch_size: int = 4096
-) -> tuple[Translations, list[bool]]:
+    texts, function, batch_size: int = TEXTS_AT_A_TIME, **options
+) -> Translations:
     """Translates a list of strings, `batch_size` of similar length at a time.
 
     Args:
         texts: list of strings.
-        function: from a string tensor `text` to a dict of "translation", "score" and "source_cut",
-            such as `Translator.translate_tensor` or the signature of an exported model.
+        function: from a string tensor `text` to a dict of "translation", "score", "source_cut" and
+            "ended", such as `Translator.translate_tensor` or the signature of an exported model.
         batch_size: the number of strings in a call; the graph splits them further.
+        options: other inputs of the function, lists of one value for each text.
 
     Returns:
-        `Translations`, and whether each source was cut, in the order of `texts`.
+        `Translations`, in the order of `texts`.
     """
-    answers = ask_in_batches(function, texts, ("translation", "score", "source_cut"), batch_size)
-    translations, scores, cut = zip(*answers, strict=True) if answers else ((), (), ())
-    translations = Translations([text.decode() for text in translations], list(map(float, scores)))
-    return translations, list(map(bool, cut))
+    outputs = ("translation", "score", "source_cut", "ended")
+    answers = ask_in_batches(function, texts, outputs, batch_size, **options)
+    columns = zip(*answers, strict=True) if answers else [()] * len(outputs)
+    translations, scores, cut, ended = columns
+    return Translations(
+        [text.decode() for text in translations], list(map(float, scores)), cut, ended
+    )
+
+
+def per_row(value, count) -> list:
+    """One value for each of `count` rows: a list as it is, a number for all of them."""
+    value = value.tolist() if hasattr(value, "tolist") else value  # NumPy
+    return list(value) if hasattr(value, "__iter__") else [value] * count
 
 
 def warn_of_cuts(cut, graph, stacklevel=4) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,3 +28,21 @@ def translate(monkeypatch, capsysbinary):
         return code, capsysbinary.readouterr().out
 
     return call
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """Lets commands get back what they read: every text is its own translation.
+
+    Its list `calls` has the columns of each call.
+    """
+    calls = []
+
+    def ask(columns):
+        calls.append(columns)
+        fields = {"score": -1.0, "source_cut": False, "ended": True}
+        return [{"translation": text, **fields} for text in columns["text"]]
+
+    model = SimpleNamespace(ask=ask, batch_size=2, threads=2, limit="are cut", calls=calls)
+    monkeypatch.setattr("keras_transformer.commands.loading.load", lambda *_: model)
+    return model

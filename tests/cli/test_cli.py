@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import warnings
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,8 +19,9 @@ import tensorflow as tf
 from keras_transformer import Translator
 from keras_transformer.checks import check_directory, check_new_file
 from keras_transformer.cli import _exit_when_terminated, _reopen_closed_streams, main
+from keras_transformer.commands.messages import one_line
 from keras_transformer.commands.options import SEARCH
-from keras_transformer.commands.translate import arriving_lines, decode, one_line
+from keras_transformer.commands.reading import arriving_lines, decode
 from keras_transformer.files import write_text
 from keras_transformer.inference.run_directory import save_run
 
@@ -49,7 +49,16 @@ def test_help_is_immediate_and_names_every_command():
         )
         times.append(time.perf_counter() - start)
     assert result.returncode == 0
-    for command in ("demo", "train", "translate", "evaluate", "inspect", "average", "export"):
+    for command in (
+        "demo",
+        "train",
+        "translate",
+        "score",
+        "evaluate",
+        "inspect",
+        "average",
+        "export",
+    ):
         assert command in result.stdout
     assert min(times) < 0.3
 
@@ -205,24 +214,12 @@ def test_lines_are_translated_as_they_arrive():
     assert [decode(line) for line in (b"b\r", b"\xff", b"")] == ["b", "\ufffd", ""]
 
 
-@pytest.fixture
-def echo(monkeypatch):
-    """Lets `translate` give back what it reads."""
-
-    @contextmanager
-    def loaded(*_):
-        yield list
-
-    monkeypatch.setattr("keras_transformer.commands.translate.loaded", loaded)
-    monkeypatch.setattr("keras_transformer.commands.early_checks.check_early", lambda options: None)
-
-
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_other_encodings_are_refused(echo, monkeypatch, capsysbinary, encoding):
+def test_other_encodings_are_refused(run, echo, monkeypatch, capsysbinary, encoding):
     data = "a dog runs\na cat sleeps\n".encode(encoding)
     for stream in (io.BytesIO(data), Pipe(*(data[i : i + 1] for i in range(len(data))))):
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream))
-        assert main(["translate", "x"]) == 1
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream, isatty=bool))
+        assert main(["translate", run]) == 1
         captured = capsysbinary.readouterr()
         assert captured.out == b"" and captured.err == (
             b"keras-transformer translate: standard input: UTF-16, UTF-32 or binary data; "
@@ -230,12 +227,12 @@ def test_other_encodings_are_refused(echo, monkeypatch, capsysbinary, encoding):
         )
 
 
-def test_compressed_input_is_refused(echo, translate):
-    assert translate(gzip.compress(b"a dog\n"), "x") == (1, b"")
+def test_compressed_input_is_refused(run, echo, translate):
+    assert translate(gzip.compress(b"a dog\n"), run) == (1, b"")
 
 
 def test_a_line_without_end_is_not_kept_whole(monkeypatch):
-    monkeypatch.setattr("keras_transformer.commands.translate.MAX_LINE_BYTES", 10)
+    monkeypatch.setattr("keras_transformer.commands.reading.MAX_LINE_BYTES", 10)
     parts = [b"a\n", *[b"b" * 7] * 1000, b"b\nc\r\nd"]
     lines = sum(arriving_lines(Pipe(*parts)), [])
     assert lines == [b"a", b"b" * 11, b"c\r", b"d"]
@@ -248,23 +245,23 @@ def test_long_lines_are_translated_from_their_beginning(export, translate):
     assert code == 0 and output.splitlines() == [b"ein Hund rennt", b"eine Katze schl\xc3\xa4ft"]
 
 
-def test_control_characters_reach_a_pipe_and_no_terminal(echo, monkeypatch, capsysbinary):
+def test_control_characters_reach_a_pipe_and_no_terminal(run, echo, monkeypatch, capsysbinary):
     text = "a\x1b]0;owned\x07\x9b2J\x7f\tä"
     for is_terminal in (False, True):
         stream = io.BytesIO(text.encode() + b"\n")
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream))
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream, isatty=bool))
         monkeypatch.setattr(sys.stdout, "isatty", lambda answer=is_terminal: answer)
-        assert main(["translate", "x"]) == 0
+        assert main(["translate", run]) == 0
         shown = r"a\x1b]0;owned\x07\x9b2J\x7f" + "\tä" if is_terminal else text
         assert capsysbinary.readouterr().out.decode() == shown + "\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full here")
-def test_a_full_disk_behind_standard_output_is_one_line(echo, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"x\n")))
+def test_a_full_disk_behind_standard_output_is_one_line(run, echo, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"x\n"), isatty=bool))
     with open("/dev/full", "w") as full:
         monkeypatch.setattr("sys.stdout", full)
-        assert main(["translate", "x"]) == 1
+        assert main(["translate", run]) == 1
         monkeypatch.undo()
     message = capsys.readouterr().err
     assert message == "keras-transformer translate: [Errno 28] No space left on device\n"
@@ -444,7 +441,7 @@ def test_the_defaults_in_the_help_are_those_of_the_search(trained, tokenizer):
 
 def test_a_search_is_refused_for_an_export(export, capsys):
     assert main(["translate", export, "--search", "beam", "--beam-size", "3"]) == 1
-    assert "a fixed search; leave out --search, --beam-size" in capsys.readouterr().err
+    assert "a fixed search; leave out --beam-size" in capsys.readouterr().err
 
 
 @pytest.mark.slow

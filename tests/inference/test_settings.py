@@ -80,7 +80,7 @@ def test_score_is_the_log_probability_of_the_pair(exported, trained, tokenizer, 
 
 
 def test_score_needs_pairs(exported):
-    with pytest.raises(ValueError, match="must be pairs, but there are 2 sources and 1 targets"):
+    with pytest.raises(ValueError, match="must be aligned, but there are 2 sources and 1 targets"):
         exported[0].score(["a", "b"], ["c"])
     with pytest.raises(TypeError, match="list of strings"):
         exported[0].score("a", ["c"])

@@ -44,6 +44,7 @@ SIGNATURES = {
         TEXT,
         {
             "translation": (tf.string, 1),
+            "score": (tf.float32, 1),
             "source_pieces": (tf.string, 2),
             "target_pieces": (tf.string, 2),
             "attention": (tf.float32, 3),

@@ -1,0 +1,133 @@
+"""Files through a model: line n of each makes line n of the output, which can be gone on with."""
+
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+from keras_transformer.commands.batches import answered, in_windows
+from keras_transformer.commands.journal import Journal
+from keras_transformer.commands.messages import log, spelled
+from keras_transformer.commands.progress import Progress, stage
+from keras_transformer.commands.reading import file_rows, is_file, survey
+from keras_transformer.commands.search import given_options
+from keras_transformer.data.corpus import cut_note
+from keras_transformer.files import sha256
+from keras_transformer.inference.run_files import MANIFEST as RUN_MANIFEST
+from keras_transformer.inference.run_files import is_run
+from keras_transformer.version_directory import MANIFEST, saved_model_path
+
+DOING = {"best": "translating", "nbest": "translating", "align": "translating", "score": "scoring"}
+# The options that say what is written, beside those of the search.
+FORM = ("nbest", "scores", "alignments", "json")
+
+
+class Stream:
+    """Standard output or a file that cannot be gone on with: what a `Journal` is, without one."""
+
+    def __init__(self, stream, is_terminal=False):
+        self.stream, self.is_terminal = stream, is_terminal
+        self.lines, self.counts = 0, {}
+
+    def write(self, data: bytes, lines: int, counts) -> None:
+        """Writes the answers to some more lines."""
+        if self.is_terminal:
+            data = "\n".join(map(spelled, data.decode().split("\n"))).encode()
+        self.stream.write(data)
+        self.stream.flush()
+        self.lines += lines
+
+
+def manifest_of(path) -> Path:
+    """Returns the file that stands for a run or an export: it holds the hashes of the others."""
+    if is_run(path):
+        return Path(path) / RUN_MANIFEST
+    exported = saved_model_path(path)
+    manifest = exported / MANIFEST
+    return manifest if manifest.is_file() else exported / "saved_model.pb"
+
+
+def answer_files(options, what, paths, write):
+    """Asks a model for every line of some files, many at a time, and writes what it answers.
+
+    Args:
+        options: those of the command, with `model`, `output`, `quiet` and `batch_size`.
+        what: as in `loading.load`.
+        paths: by the name of what the model reads, the files.
+        write: from a window, its answers, the number of the first line and a `Counter`, which it
+            changes, to bytes.
+
+    Returns:
+        The `Counter`, and the number of lines.
+    """
+    surveys = {name: survey(path) for name, path in paths.items()}
+    check_lengths(paths, surveys)
+    facts = None
+    if None not in surveys.values():
+        facts = {name: found.sha256 for name, found in surveys.items()}
+        facts["model"] = sha256(manifest_of(options.model))
+        facts["options"] = given_options(options) | given_options(options, FORM)
+    total = next((found.lines for found in surveys.values() if found), None)
+    with output_of(options.output, facts) as output:
+        done, counts = output.lines, Counter(output.counts)
+        if done:
+            log(f"{options.output}: going on after line {done:,}")
+        model = load_model(options, what)
+        windows = in_windows(file_rows(list(paths.values()), done), list(paths))
+        left = None if total is None else total - done
+        with Progress(DOING[what], left, quiet=options.quiet, keep=True) as progress:
+            for window, answers in answered(windows, model, progress.advance):
+                output.write(write(window, answers, output.lines, counts), len(answers), counts)
+    report(counts, output.lines, model.limit, next(iter(paths.values())))
+    return counts, output.lines
+
+
+def load_model(options, what):
+    """Returns the model of a command, `loading.Loaded`, and shows that it is being loaded."""
+    with stage(f"loading {options.model}", quiet=options.quiet):
+        # Only now, since it imports TensorFlow.
+        from keras_transformer.commands.loading import load
+
+        return load(options.model, options, what)
+
+
+def check_lengths(paths, surveys) -> None:
+    """Raises a ValueError if files that were read have different numbers of lines."""
+    found = [(paths[name], survey.lines) for name, survey in surveys.items() if survey]
+    for path, lines in found[1:]:
+        if lines != found[0][1]:
+            raise ValueError(
+                f"{found[0][0]} has {found[0][1]} lines, but {path} has {lines}; line n of one "
+                "must belong to line n of the other."
+            )
+
+
+@contextmanager
+def output_of(path, facts=None):
+    """Yields what to write to: a `Journal` if a file is made of known `facts`, or a `Stream`."""
+    if path is None:
+        yield Stream(sys.stdout.buffer, sys.stdout.isatty())
+    elif facts is None or not is_file(path):
+        with open(path, "wb") as file:
+            yield Stream(file)
+    else:
+        with Journal(path, facts).writing() as journal:
+            yield journal
+
+
+def report(counts, lines, limit, name) -> None:
+    """Prints how many lines were cut, or ended at a limit."""
+    if counts["line_cut"]:
+        log(f"note: {cut_note(name, counts['line_cut'])}")
+    if counts["source_cut"]:
+        log(f"note: {counts['source_cut']:,} of {lines:,} lines {limit}")
+    if counts["target_cut"]:
+        log(
+            f"note: of {counts['target_cut']:,} of {lines:,} translations only the beginning is "
+            "scored; give a larger --max-length"
+        )
+    if counts["not_ended"]:
+        log(
+            f"note: {counts['not_ended']:,} of {lines:,} translations end at a limit of their "
+            "length; a larger --max-length may help"
+        )
