@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 # Python compiles what it imports; to compile all of TensorFlow takes as long as to unpack it.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
 
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 TEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: demo test test-all lint docs clean
+.PHONY: demo test test-all lint docs browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/keras-transformer demo
@@ -26,6 +27,11 @@ lint: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "built site/index.html; with search: $(BIN)/mkdocs serve"
+
+# The tests of pages use a browser where there is one; this brings it to Debian and Ubuntu.
+browser:
+	@command -v chromium chromium-browser google-chrome || { $(SUDO) apt-get update --quiet && \
+		$(SUDO) apt-get install --yes --no-install-recommends chromium; }
 
 clean:
 	rm -rf $(VENV) site

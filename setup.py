@@ -21,7 +21,6 @@ EXTRAS = {
     ],
     "forecasting": ["statsmodels>=0.14.5"],
     "jax": ["jax>=0.5"],
-    "plots": ["matplotlib>=3.9"],
     "serving": ["tensorflow-serving-api>=2.20,<2.22"],
     # tensorflow-datasets imports importlib_resources without declaring it.
     "tfds": ["tensorflow-datasets>=4.9.7", "importlib_resources"],
@@ -50,6 +49,8 @@ setup(
     install_requires=[
         "Babel>=2.12",
         "keras>=3.15,<4",
+        # The first screen of TensorBoard, the pages of `inspect`.
+        "matplotlib>=3.9",
         "num2words>=0.5.13",
         # Keras needs it, too; it draws the progress bars.
         "rich>=13",

@@ -1,6 +1,6 @@
 """Forecasts three real series, and scores a Transformer, an LSTM, ETS and the seasonal naive.
 
-    pip install -e ".[forecasting,plots]"
+    pip install -e ".[forecasting]"
     python examples/forecasting.py --plot forecasts.png
 
 The series come with statsmodels: yearly sunspots, monthly carbon dioxide at Mauna Loa, monthly sea
@@ -234,7 +234,7 @@ def evaluate(options) -> dict:
 
 def draw(drawn):
     """A figure of every twelfth forecast of each series: medians, bands, and what came."""
-    from matplotlib.figure import Figure  # the extra `plots`
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 2.6 * len(drawn)), layout="constrained")
     for axes, (name, (origins, forecasts)) in zip(

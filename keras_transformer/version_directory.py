@@ -9,8 +9,10 @@ from pathlib import Path
 from keras_transformer.checks import check_directory
 from keras_transformer.files import FileError, fingerprint, read_json, sync, write_json
 
-# TensorFlow leaves it, as all of this folder, to others.
-MANIFEST = "assets.extra/manifest.json"
+# TensorFlow leaves these, as all of this folder, to others.
+MANIFEST, EXPORT_CARD = "assets.extra/manifest.json", "assets.extra/card.json"
+# For the owner to complete, so the manifest leaves it out.
+README = "README.md"
 FORMAT = 1
 
 
@@ -91,7 +93,7 @@ def write_manifest(version: Path) -> None:
     files = {
         path.relative_to(version).as_posix(): fingerprint(path)
         for path in sorted(version.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path != version / README
     }
     (version / MANIFEST).parent.mkdir(exist_ok=True)
     write_json(version / MANIFEST, {"format": FORMAT, "files": files})
@@ -143,6 +145,12 @@ def _place(directory: Path, overwrite: bool):
     if directory.exists() and not (directory / "saved_model.pb").is_file():
         raise ValueError(f"{directory} is not a SavedModel; name another directory.")
     return directory.parent, version
+
+
+def model_directory(directory) -> Path:
+    """Returns the directory of a model: the path itself, or its parent if it names a version."""
+    directory = Path(directory).absolute()
+    return directory.parent if directory.name.isdecimal() else directory
 
 
 def next_version(directory) -> int:

@@ -121,7 +121,6 @@ def test_the_code_of_the_translation_page_runs(run_code, monkeypatch):
 
 @pytest.mark.slow
 def test_the_code_of_the_page_of_pictures_runs(run_code, trained, tokenizer, tmp_path):
-    pytest.importorskip("matplotlib", reason="needs the extra [plots]")
     num_blocks, printed = run_code("docs/visualization.md", model=trained, tokenizer=tokenizer)
     assert num_blocks > 9 and "zwei große Katzen schlafen heute hier" in printed
     assert {path.name for path in tmp_path.iterdir()} == {"attention.html", "cross.png"}

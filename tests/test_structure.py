@@ -22,7 +22,14 @@ ALLOWED = {
     "decoding": {"checks", "backend"},
     "evaluation": {"checks"},
     "models": {"checks", "backend", "data.special_tokens", "layers", "training"},
-    "training": {"checks", "backend", "files", "data.special_tokens", "layers"},
+    "training": {
+        "checks",
+        "backend",
+        "files",
+        "version_directory",
+        "data.special_tokens",
+        "layers",
+    },
     "visualization": {"data.special_tokens", "layers", "decoding.history"},
     "forecasting": {
         "checks",
@@ -141,6 +148,7 @@ ORDER = {
         "metrics",
         "step",
         "run_record",
+        "card",
         "weights",
         "state_file",
         "checkpoints",
@@ -156,6 +164,7 @@ ORDER = {
         "masks",
         "beam",
         "pages",
+        "samples",
         "monitor",
     ],
     "forecasting": [
@@ -187,6 +196,7 @@ ORDER = {
         "warmup",
         "packed",
         "seal",
+        "card",
         "tested_export",
         "saved_model",
         "classifier",
@@ -220,7 +230,9 @@ ORDER = {
         "average",
         "train",
         "demo",
+        "inspect_server",
         "inspect",
+        "show",
     ],
 }
 

@@ -1,7 +1,12 @@
 """`keras-transformer export`: from a run to a SavedModel, or to CTranslate2."""
 
+import shlex
+import sys
+
+from keras_transformer.commands.messages import log
 from keras_transformer.commands.search import dashed, given_options, search_options
 from keras_transformer.data.corpus import read_lines
+from keras_transformer.export.card import ask_command, serve_command
 from keras_transformer.inference.run_directory import load_translator
 
 
@@ -17,7 +22,14 @@ def run(options) -> None:
         if options.warmup is not None:
             settings["warmup"] = read_lines(options.warmup)
         export = load_translator(options.run, **search_options(options)).export
-    print(export(options.directory, overwrite=options.overwrite, **settings))
+    path = export(options.directory, overwrite=options.overwrite, **settings)
+    print(path, flush=True)
+    if options.format == "savedmodel":
+        log(f"its card: keras-transformer show {shlex.quote(path)}; complete {path}/README.md")
+        log("serve it:")
+        print(serve_command(path), file=sys.stderr)
+        log("ask it:")
+        print(ask_command(path), file=sys.stderr)
 
 
 def _refuse(options, given) -> None:

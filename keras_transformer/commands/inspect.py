@@ -1,10 +1,13 @@
 """`keras-transformer inspect`: a page of all that a model does with one sentence."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 from keras_transformer.checks import check_new_file, without_surrogates
+from keras_transformer.commands.inspect_server import serve
+from keras_transformer.commands.messages import log
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
 from keras_transformer.commands.search import search_options
 from keras_transformer.commands.training_callbacks import LOGS
@@ -25,7 +28,8 @@ from keras_transformer.visualization.figures import new_figure
 EXPLANATIONS = {
     "Attention": "Choose a word on the left: the lines and the shares on the right show where it "
     "looks. In the decoder, a word on the left is being written; it looks at the words before it.",
-    "Translation": "The probability of each piece, given the pieces before it.",
+    "Translation": "The probability of each word, and of the pieces of longer ones, given what "
+    "stands before it.",
     "Hypotheses": "All results of the search, best first. The score is log P over the length "
     "penalty.",
     "Beam": "Each column adds a token; below each piece stands the log-probability up to there. "
@@ -47,35 +51,72 @@ EXPLANATIONS = {
 }
 
 
+# The pictures that are small enough to stand side by side.
+SIDE_BY_SIDE = {"One word", "Masks", "Positions", "Similarity of positions", "Schedule"}
+NO_SENTENCE = "The sentence is missing; give one, or --serve to type some in a browser."
+
+
 def run(options) -> None:
-    """Translates the sentence and writes the page."""
-    out = Path(options.out)
-    check_text(options.sentence)
+    """Translates the sentence and writes the page, or serves pages of sentences that are typed."""
     # Bytes that are not UTF-8 arrive as surrogates, which no file can hold.
-    sentence = without_surrogates(options.sentence)
-    check_new_file("--out", out)
+    sentence = without_surrogates(" ".join(options.sentence or ()))
+    if not options.serve:
+        if not options.sentence:
+            raise ValueError(NO_SENTENCE)
+        check_text(sentence)
+        check_new_file("--out", options.out)
     new_figure(1, 1)  # before the model is loaded: fails without matplotlib
     translator = load_translator(options.run, **search_options(options))
-    inspection = inspect_translation(translator, options.sentence)
-    shown = shown_word(inspection, options.word)
     measured = read_curve(Path(options.run) / LOGS / "train", "step_learning_rate")
+    if not options.serve:
+        write_text(options.out, sentence_page(translator, sentence, options.word, measured))
+        print(options.out)
+        return
+
+    def answer(text):
+        if not text:
+            return pages.page("What does the model do with a sentence?", [pages.form()])
+        return sentence_page(translator, text, options.word, measured, pages.form(text))
+
+    serve(answer, options.port, sentence)
+
+
+def sentence_page(translator, sentence, word=None, measured=None, top=None) -> str:
+    """Makes the page of one sentence.
+
+    Args:
+        translator: a `Translator`.
+        sentence: the text to translate.
+        word: the word to look at on its own, or None.
+        measured: steps and learning rates of the training, or None.
+        top: HTML above the first section, or None.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        inspection = inspect_translation(translator, sentence)
+    notes = [" ".join(str(warning.message).split()) for warning in caught]
+    for note in notes:
+        log(f"note: {note}")
+    shown = shown_word(inspection, word)
     figures = sentence_figures(inspection, shown) | model_figures(translator.model, measured)
     parts = {"Attention": pages.attention_part(inspection.maps(), shown)}
     parts |= translation_parts(inspection)
     parts |= {name: pages.picture(figure, EXPLANATIONS[name]) for name, figure in figures.items()}
-    body = []
+    body = [*([top] if top else []), *map(pages.note, notes)]
     for name, part in parts.items():
-        body += [pages.heading(name, EXPLANATIONS[name]), part]
-    write_text(out, pages.page(f"{sentence} → {inspection.texts[0]}", body))
-    print(out)
+        is_wide = name not in SIDE_BY_SIDE
+        body.append(pages.section(name, EXPLANATIONS[name], part, is_wide=is_wide))
+    return pages.page(f"{sentence} → {inspection.texts[0]}", body)
 
 
 def translation_parts(inspection) -> dict[str, str]:
-    """Makes the HTML of the best translation, piece by piece, and of all hypotheses."""
-    percents = [f"{probability:.1%}" for probability in np.exp(inspection.log_probs)]
+    """Makes the HTML of the best translation, word by word, and of all hypotheses."""
+    pieces, log_probs = inspection.target_pieces, inspection.log_probs
+    words = [log_probs[word].sum() for word in pages.words_of(pieces)]
+    percents, word_percents = ([f"{p:.1%}" for p in np.exp(x)] for x in (log_probs, words))
     ranks = range(1, 1 + len(inspection.texts))
     hypotheses = zip(ranks, inspection.scores, inspection.texts, strict=True)
     return {
-        "Translation": pages.pieces_with_notes(inspection.target_pieces, percents),
+        "Translation": pages.words_with_notes(pieces, percents, word_percents),
         "Hypotheses": pages.table(["rank", "score", "text"], hypotheses),
     }

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from keras_transformer.commands.disk_space import default_keep, report_disk
 from keras_transformer.commands.early_checks import refuse_without_validation
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
@@ -21,11 +23,15 @@ from keras_transformer.inference.run_directory import save_run
 from keras_transformer.inference.translator import Translator
 from keras_transformer.training import callbacks, checkpoints, tensorboard
 from keras_transformer.training.shards import default_shards
+from keras_transformer.visualization.attention import mean_attention
 from keras_transformer.visualization.figures import new_figure
 from keras_transformer.visualization.monitor import FigureMonitor
+from keras_transformer.visualization.samples import samples_figure
 
-# A token is 16 pixels of a picture.
-NUM_ATTENTION_PICTURES, MAX_ATTENTION_TOKENS = 3, 200
+# The first screen of TensorBoard: its name there, which stands before others; how many cards of
+# how many translations, and maps of attention of about how many tokens, which leave labels legible.
+FIRST, NUM_CARDS, NUM_READ, LEGIBLE = "at_a_glance", 2, 2, 11
+FIRST_DPI = 160
 PROFILE_STEPS = 10, 15
 # A model that has learnt little never stops writing, and its pictures would be too long.
 MAX_PICTURED_TOKENS = 40
@@ -122,7 +128,8 @@ class Callbacks:
             refuse_without_validation(self.options)
             return []
         self.translations = self._translation_monitor(texts)
-        monitors = [self.translations, self._attention_monitor(texts, batches)]
+        glance = self._glance_monitor(texts, batches, self.translations)
+        monitors = [self.translations, glance]
         if self.options.plots:
             monitors.append(self._figure_monitor(texts.sources[0]))
         return monitors
@@ -140,13 +147,31 @@ class Callbacks:
         translator = self._translator(max(256, self.options.max_length), "greedy", **batches)
         return callbacks.TranslationMonitor(translator, score, *texts[:2], log_dir=self.logs)
 
-    def _attention_monitor(self, texts, batches):
-        pairs, lengths = [], batches.tokenized.lengths[batches.kept]
-        for i in batches.kept[lengths <= MAX_ATTENTION_TOKENS][:NUM_ATTENTION_PICTURES]:
+    def _glance_monitor(self, texts, batches, translations):
+        """Draws what people look at first: some translations, and what their words look at."""
+        new_figure(1, 1)  # fails without matplotlib
+        lengths, pairs = batches.tokenized.lengths[batches.kept], []
+        for i in batches.kept[np.argsort(abs(lengths.astype(int) - LEGIBLE), kind="stable")][
+            :NUM_CARDS
+        ]:
             pair = TokenBatches([texts.sources[i]], [texts.targets[i]], self.tokenizer)
-            inputs, _ = next(pair.epoch(0))
-            pairs.append(tuple(ids[:1] for ids in inputs))
-        return tensorboard.AttentionMonitor(self.model.cross_attention_scores, pairs, self.logs)
+            (source, target), labels = next(pair.epoch(0))
+            pairs.append([ids[:1, : np.count_nonzero(ids[0])] for ids in (source, target, labels)])
+
+        def draw():
+            starts = range(0, NUM_READ * NUM_CARDS, NUM_READ)
+            parts = filter(None, (translations.samples[i : i + NUM_READ] for i in starts))
+            figures = {
+                f"{FIRST}/translations_{number}": samples_figure(part)
+                for number, part in enumerate(parts, start=1)
+            }
+            for number, (source, target, labels) in enumerate(pairs, start=1):
+                scores = self.model.cross_attention_scores((source, target))
+                pieces = self.tokenizer.pieces(labels[0]), self.tokenizer.pieces(source[0])
+                figures[f"{FIRST}/attention_{number}"] = mean_attention(scores, *pieces)
+            return figures
+
+        return FigureMonitor(self.logs, draw, dpi=FIRST_DPI)
 
     def _figure_monitor(self, sentence):
         new_figure(1, 1)  # fails without matplotlib

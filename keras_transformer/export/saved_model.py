@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer.checks import check_choice, check_texts
 from keras_transformer.decoding.result import LEAST_POSSIBLE
+from keras_transformer.export.card import write_card
 from keras_transformer.export.packed import pack
 from keras_transformer.export.seal import save_sealed
 from keras_transformer.export.tested_export import self_test
@@ -23,16 +24,26 @@ PRECISIONS = ("float32", "bfloat16")
 # bfloat16's 8 bits to rank close translations. The pattern matches whole paths, so it leaves out
 # `feed_forward_residual` and the like.
 SUBLAYERS = r".*/(self_attention|cross_attention|feed_forward)(/.*)?"
+# What of a graph is a setting of the export.
+LIMITS = ("max_source_length", "max_length", "batch_size", "num_parallel_batches")
 SELF_TEST_TEXTS = ("a", "1 2 3", "")
 
 
 def export_saved_model(
-    graph, directory, *, precision="float32", names=None, overwrite=False, warmup=None
+    graph,
+    directory,
+    *,
+    precision="float32",
+    names=None,
+    overwrite=False,
+    warmup=None,
+    run=None,
 ) -> str:
     """Writes the next version of a model directory, after a test; see `write_version`.
 
-    `graph` is that of a `Translator` or a `TextGenerator`. The other arguments, the result and the
-    errors are those of `Translator.export`.
+    `graph` is that of a `Translator` or a `TextGenerator`, and `run` the card of the run that its
+    model comes from. The other arguments, the result and the errors are those of
+    `Translator.export`.
     """
     check_choice("precision", precision, PRECISIONS)
     names = None if names is None else check_texts("signatures", names)
@@ -47,6 +58,14 @@ def export_saved_model(
             write_warmup_requests(path, warmup)
             write_batching_parameters(path)
         self_test(path, {"text": SELF_TEST_TEXTS}, LEAST_POSSIBLE)
+        settings = {
+            "search": {"strategy": type(graph.strategy).__name__, **vars(graph.strategy)},
+            "limits": {name: getattr(graph, name) for name in LIMITS if hasattr(graph, name)},
+            "precision": precision,
+            "signatures": sorted(module.signature_functions),
+            "warmup_texts": 0 if warmup is None else len(warmup),
+        }
+        write_card(path, directory, graph.model, graph.tokenizer, run=run, **settings)
 
     return write_version(directory, write, overwrite)
 

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_transformer._typing import StrPath
 from keras_transformer.backend import check_tensorflow
+from keras_transformer.export.card import write_card
 from keras_transformer.export.seal import save_sealed
 from keras_transformer.version_directory import write_version
 
@@ -48,6 +49,7 @@ def export_tested(
     def write(path):
         save_sealed(module, path, functions)
         self_test(path, example)
+        write_card(path, directory, model, tokenizer, signatures=sorted(signatures))
 
     return write_version(directory, write, overwrite)
 

@@ -21,6 +21,7 @@ from keras_transformer.inference.text_generator import TextGenerator
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.transformer import Transformer
+from keras_transformer.training.card import read_card
 from keras_transformer.training.weights import declared_shapes, load_weights, weights_as_bytes
 from keras_transformer.version_directory import saved_model_path
 
@@ -147,7 +148,9 @@ def load_translator(directory: StrPath, strategy: Strategy | str = "beam", **opt
         ['', '']
     """
     parts = _load_class(directory, Transformer, "load_generator")
-    return Translator(*parts, strategy, **options)
+    translator = Translator(*parts, strategy, **options)
+    translator.run_card = read_card(directory, compares=False)
+    return translator
 
 
 def load_generator(
@@ -176,7 +179,9 @@ def load_generator(
         True
     """
     parts = _load_class(directory, LanguageModel, "load_translator")
-    return TextGenerator(*parts, strategy, **options)
+    generator = TextGenerator(*parts, strategy, **options)
+    generator.run_card = read_card(directory, compares=False)
+    return generator
 
 
 def _load_class(directory, model_class, other):

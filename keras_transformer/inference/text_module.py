@@ -38,6 +38,7 @@ class TextModule:
         self.model = graph.model
         self.tokenizer = graph.tokenizer
         self.strategy = graph.strategy
+        self.run_card = None  # `load_translator` and `load_generator` know the run
 
     def export(
         self, directory, *, precision="float32", signatures=None, overwrite=False, warmup=None
@@ -45,7 +46,8 @@ class TextModule:
         """Writes `directory/<version>/`, a SavedModel for TensorFlow Serving.
 
         `TranslationGraph` and `GenerationGraph` list the signatures. The export is loaded and
-        tested before it appears in `directory`.
+        tested before it appears in `directory`. It carries a card of its settings and of its run,
+        which `keras-transformer show` prints, and a README for you to complete.
 
         Args:
             directory: the model's directory; versions count up from 1. If its name is a number,
@@ -69,7 +71,8 @@ class TextModule:
         from keras_transformer.export.saved_model import export_saved_model
 
         options = {"precision": precision, "overwrite": overwrite, "warmup": warmup}
-        return export_saved_model(self.graph, directory, names=signatures, **options)
+        options |= {"names": signatures, "run": self.run_card}
+        return export_saved_model(self.graph, directory, **options)
 
 
 def check_fit(what: str, kind: str, model, sizes, tokenizer) -> None:

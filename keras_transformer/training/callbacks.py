@@ -162,6 +162,9 @@ class TranslationMonitor(keras.callbacks.Callback):
         log_dir: where TensorBoard reads; None shows nothing.
         num_samples: how many translations to show as text.
 
+    Attributes:
+        samples: those of the last epoch, a list of (source, translation, reference).
+
     Example:
         >>> def score(translations, references):
         ...     return {"exact": exact_match(translations, references)}
@@ -181,16 +184,17 @@ class TranslationMonitor(keras.callbacks.Callback):
         super().__init__()
         self.translate, self.score = translate, score
         self.sources, self.references = list(sources), list(references)
-        self.log_dir, self.num_samples = log_dir, num_samples
+        self.log_dir, self.num_samples, self.samples = log_dir, num_samples, []
 
     def on_epoch_end(self, epoch, logs=None):
         translations = self.translate(self.sources)
         scores = self.score(translations, self.references)
         logs.update({f"val_{name}": value for name, value in scores.items()})
+        rows = list(zip(self.sources, translations, self.references, strict=True))
+        self.samples = rows[: self.num_samples]
         if self.log_dir is not None:
-            rows = list(zip(self.sources, translations, self.references, strict=True))
             with summaries(self.log_dir, epoch + 1) as summary:
-                summary.text("translations", samples_table(rows[: self.num_samples]))
+                summary.text("translations", samples_table(self.samples))
 
 
 def samples_table(rows) -> str:

@@ -3,6 +3,7 @@
 import os
 import platform
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -29,8 +30,13 @@ def present_versions() -> dict[str, str]:
     return versions
 
 
+def present_time() -> str:
+    """Returns the time in UTC as ISO 8601 has it, in seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 def present_machine() -> dict[str, str | int]:
-    """Returns the processor and the number of its cores."""
+    """Returns the processor, the number of its cores and, where the kernel knows them, GPUs."""
     name = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
@@ -39,7 +45,14 @@ def present_machine() -> dict[str, str | int]:
                 break
     except OSError:
         pass  # not Linux
-    return {"processor": name, "cores": os.cpu_count() or 1}
+    machine = {"processor": name, "cores": os.cpu_count() or 1}
+    gpus = [
+        line.partition(":")[2].strip()
+        for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+        for line in path.read_text("utf-8", "replace").splitlines()
+        if line.startswith("Model:")
+    ]
+    return machine | ({"gpus": ", ".join(gpus)} if gpus else {})
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,10 @@ class RunRecord:
         tokenizer: the `fingerprint` of the tokenizer's file, with its "vocab_size".
         precision: "float32", "bfloat16" or "float16", in which the run computes.
         versions: of the packages and of Python when the run began.
-        machine: "processor" and "cores" when the run began.
+        machine: "processor", "cores" and, if any, "gpus" when the run began.
+        began, ended: the time in UTC; None if that is not known, or still to come.
+        kept: which epoch the model is: "epoch", "metric", "value", "signature" and "why"; None
+            before the first one is kept.
         has_begun: whether what an earlier run left in the directory has been cleared away.
         is_finished: whether there is no epoch left to train.
         kept: the epoch whose weights the run has: "epoch", "metric", "value", "signature" of the
@@ -87,6 +103,9 @@ class RunRecord:
     precision: str
     versions: dict[str, str] = field(default_factory=present_versions)
     machine: dict[str, str | int] = field(default_factory=present_machine)
+    began: str | None = field(default_factory=present_time)
+    ended: str | None = None
+    kept: dict[str, str | int | float | None] | None = None
     has_begun: bool = False
     is_finished: bool = False
     kept: dict[str, str | int | float | None] | None = None
@@ -104,6 +123,7 @@ class RunRecord:
             )
         try:
             texts = {name: TextRecord(**text) for name, text in values.pop("texts").items()}
+            values.setdefault("began", None)  # earlier versions did not note it
             return cls(texts=texts, **values)._checked()
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FileError(f"{path} is damaged: {error}; restore it.") from error
@@ -121,13 +141,20 @@ class RunRecord:
             _check_values(f"texts[{name!r}]", asdict(text))
         if self.precision not in PRECISIONS or self.precision == "auto":
             raise ValueError(f"precision is {self.precision!r}")
+        if self.kept is not None:
+            _check_values("kept", self.kept)
+        for name in ("began", "ended"):
+            if not isinstance(getattr(self, name), str | None):
+                raise TypeError(f"{name} is {getattr(self, name)!r}")
         for name in ("has_begun", "is_finished"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} is {getattr(self, name)!r}")
         return self
 
     def changed(self, **values) -> "RunRecord":
-        """Returns a record with other values."""
+        """Returns a record with other values; one that is finished notes the time."""
+        if "is_finished" in values:
+            values["ended"] = present_time() if values["is_finished"] else None
         return replace(self, **values)
 
 

@@ -1,6 +1,6 @@
 """Pictures of attention, positions, the schedule, masks and the search.
 
-Each function returns a matplotlib figure (extra `plots`); `attention_page` returns a page of HTML.
+Each function returns a matplotlib figure; `attention_page` returns a page of HTML.
 Names are imported when you first use them.
 """
 

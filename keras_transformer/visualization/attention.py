@@ -12,6 +12,8 @@ from keras_transformer.visualization import figures
 
 # Inches: the cell of a word, the smallest map, the labels beside it.
 CELL, SMALLEST, MARGIN = 0.16, 1.2, 1.3
+# A cell beside a label, and the height of a picture that fills one of TensorBoard's cards.
+LABELLED, CARD = 0.14, 2.25
 
 
 def attention_maps(
@@ -33,7 +35,7 @@ def attention_maps(
 
     Raises:
         ValueError: if the scores and the pieces do not fit.
-        ImportError: if the extra `[plots]` is not installed.
+        ImportError: if matplotlib is not installed.
 
     Example:
         >>> figure = attention_maps(np.full((2, 4, 1, 2), 0.5), ["it"], ["the", "animal"])
@@ -80,7 +82,7 @@ def word_attention(
 
     Raises:
         ValueError: if the scores and the pieces do not fit, or there is no such word.
-        ImportError: if the extra `[plots]` is not installed.
+        ImportError: if matplotlib is not installed.
 
     Example:
         >>> scores = np.tile([0.1, 0.9], (2, 4, 1, 1))
@@ -109,6 +111,32 @@ def word_attention(
             axes.text(best, head, f"{100 * score:.0f}", **place)
     title = title or f"What “{queries[word]}” attends to, in percent"
     figures.draw_title(figure, title)
+    return figure
+
+
+def mean_attention(scores: Tensor, queries: Sequence[str], keys: Sequence[str]) -> Figure:
+    """Draws one small map with its words on both axes and its scale: the mean of some heads.
+
+    Args:
+        scores: what `Transformer.cross_attention_scores` returns for one pair, array (1, T, S).
+        queries: T strings, the pieces that attend.
+        keys: S strings, the pieces that they attend to.
+
+    Returns:
+        A matplotlib figure, twice as wide as high, which `FigureMonitor` shows.
+    """
+    ((scores,),) = check_scores(np.asarray(ops.convert_to_numpy(scores))[None], queries, keys)
+    beside, below = figures.label_margin(queries), figures.label_margin(keys)
+    height = max(LABELLED * len(queries) + MARGIN / 2 + below, CARD)
+    width = max(LABELLED * len(keys) + MARGIN + beside, 2 * CARD)
+    figure = figures.new_figure(max(width, 2 * height), max(height, width / 2))
+    axes = figure.subplots()
+    image = figures.heat_map(axes, scores, limits=(0, max(scores.max(), 1e-6)))
+    figures.label_axis(axes.xaxis, keys)
+    figures.label_axis(axes.yaxis, queries)
+    scale = figure.colorbar(image, ax=axes, pad=0.01)
+    scale.ax.tick_params(labelsize=8)
+    scale.ax.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
     return figure
 
 

@@ -32,7 +32,7 @@ def beam_tree(history: Sequence[Hypothesis], pieces: Sequence[str], *, num_dead:
 
     Raises:
         ValueError: if the history is empty, or does not have one piece per hypothesis.
-        ImportError: if the extra `[plots]` is not installed.
+        ImportError: if matplotlib is not installed.
 
     Example:
         >>> from keras_transformer import Hypothesis

@@ -67,7 +67,7 @@ def mask_maps(
 
     Raises:
         ValueError: if there is not one piece per id.
-        ImportError: if the extra `[plots]` is not installed.
+        ImportError: if matplotlib is not installed.
 
     Example:
         >>> figure = mask_maps([5, 3, 0], [2, 6], ["dog", "</s>", "<pad>"], ["<s>", "Hund"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import keras
@@ -14,7 +15,7 @@ from keras_transformer.visualization.figures import as_png
 class FigureMonitor(keras.callbacks.Callback):
     """Draws figures when `fit` begins and after every epoch, for TensorBoard's tab Images.
 
-    It shows any matplotlib figure. `AttentionMonitor` shows one map, and needs no matplotlib.
+    It shows any matplotlib figure. `AttentionMonitor` shows bare maps, and needs no matplotlib.
 
     Args:
         log_dir: the folder that TensorBoard reads.
@@ -41,6 +42,7 @@ class FigureMonitor(keras.callbacks.Callback):
         self.every_epoch = every_epoch
         self.at_start = at_start
         self.dpi = dpi
+        self.has_warned = False
 
     def on_train_begin(self, logs=None):
         if self.at_start is not None:
@@ -55,6 +57,16 @@ class FigureMonitor(keras.callbacks.Callback):
         writer = tf.summary.create_file_writer(self.log_dir)
         with writer.as_default(step=step):
             for name, figure in figures.items():
-                pixels = tf.io.decode_png(as_png(figure, self.dpi), channels=3)  # (y, x, 3)
+                pixels = tf.io.decode_png(self._png(figure), channels=3)  # (y, x, 3)
                 tf.summary.image(name, np.asarray(pixels)[None])
         writer.close()
+
+    def _png(self, figure):
+        """Returns a figure as PNG; says once, not at every epoch, that a font is missing."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            image = as_png(figure, self.dpi)
+        for warning in caught[: 0 if self.has_warned else 1]:
+            self.has_warned = True
+            warnings.warn(warning.message, stacklevel=2)
+        return image

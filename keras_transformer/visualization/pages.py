@@ -4,6 +4,7 @@ import base64
 import html
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
@@ -12,6 +13,9 @@ import numpy as np
 from keras_transformer._typing import Tensor
 from keras_transformer.visualization.attention import check_scores
 from keras_transformer.visualization.figures import as_svg, visible
+
+WORD_START = "\u2581"  # with which SentencePiece begins a piece that follows a space
+SPECIAL = {"<s>", "</s>", "<pad>", "<unk>"}
 
 
 def attention_page(
@@ -23,7 +27,9 @@ def attention_page(
     """Makes a page where you point at a word and see what it attends to.
 
     It works by mouse, finger and keyboard. You choose the layer and a head, or the mean of all
-    heads. The page holds the scores as JSON, in thousandths.
+    heads, and words or the pieces of SentencePiece that they consist of. A word looks at another
+    with the mean of its pieces, at the sum of that one's pieces. The page holds the scores as
+    JSON, in thousandths.
 
     Args:
         maps: a dict of names to `(scores, queries, keys)`, the arguments of `attention_maps`.
@@ -59,12 +65,40 @@ def attention_part(maps, shown=None) -> str:
             "name": name,
             "queries": visible(queries),
             "keys": visible(keys),
+            "queryWords": words_of(queries),
+            "keyWords": words_of(keys),
             "scores": np.rint(1000 * check_scores(scores, queries, keys)).astype(int).tolist(),
         }
         for name, (scores, queries, keys) in maps.items()
     ]
     shown = {"map": list(maps).index(name), "word": word}
     return _template("attention.html", data=script_json({"maps": data, "shown": shown}))
+
+
+def words_of(pieces) -> list[list[int]]:
+    """Groups the indices of pieces by words.
+
+    A word begins after a space. A special token is a word, and so is a piece of a script that
+    writes no spaces.
+    """
+    words, has_spaces = [], any(piece.startswith(WORD_START) for piece in pieces)
+    for i, piece in enumerate(pieces):
+        before = pieces[i - 1] if i else ""
+        begins = piece.startswith(WORD_START) or {piece, before} & SPECIAL
+        if words and has_spaces and not (begins or _is_wide(piece[:1]) or _is_wide(before[-1:])):
+            words[-1].append(i)
+        else:
+            words.append([i])
+    return words
+
+
+def word_text(pieces) -> str:
+    """Returns the word that some pieces spell; a space alone stays as its piece."""
+    return "".join(pieces).replace(WORD_START, " ").strip() or "".join(pieces)
+
+
+def _is_wide(character) -> bool:
+    return bool(character) and unicodedata.east_asian_width(character) in "WF"
 
 
 def page(title: str, parts) -> str:
@@ -75,6 +109,26 @@ def page(title: str, parts) -> str:
         parts: strings of HTML, from the functions of this file.
     """
     return _template("page.html", title=html.escape(title), body="\n".join(parts))
+
+
+def note(text: str) -> str:
+    """Makes a paragraph that a reader should not miss, from any text."""
+    return f'<p class="note" role="status">{html.escape(text)}</p>'
+
+
+def form(text: str = "") -> str:
+    """Makes a form that asks the page's server for another sentence."""
+    return (
+        '<form action="/" method="get"><label for="text">Sentence</label>\n'
+        f'<input id="text" name="text" dir="auto" required value="{html.escape(text)}">'
+        "\n<button>Translate</button></form>"
+    )
+
+
+def section(name: str, explanation: str, part: str, *, is_wide: bool = True) -> str:
+    """Makes a section of a page; one that is not wide may stand beside another."""
+    kind = ' class="wide"' if is_wide else ""
+    return f"<section{kind}>{heading(name, explanation)}\n{part}</section>"
 
 
 def heading(text: str, explanation: str = "") -> str:
@@ -103,13 +157,24 @@ def table(header, rows) -> str:
     )
 
 
-def pieces_with_notes(pieces, notes) -> str:
-    """Shows the pieces of a sentence in a row, with a short note below each."""
-    items = "".join(
-        f"<li><bdi>{html.escape(piece)}</bdi><small>{html.escape(note)}</small></li>"
-        for piece, note in zip(visible(pieces), notes, strict=True)
-    )
-    return f'<ol class="pieces">{items}</ol>'
+def words_with_notes(pieces, notes, word_notes) -> str:
+    """Shows the words of a sentence in a row, a note below each, and its pieces with their notes.
+
+    Args:
+        pieces: strings.
+        notes: a string for each piece.
+        word_notes: a string for each word of `words_of(pieces)`.
+    """
+    shown, items = visible(pieces), []
+    for word, note in zip(words_of(pieces), word_notes, strict=True):
+        text = html.escape(word_text([shown[i] for i in word]))
+        parts = "".join(
+            f"<small><bdi>{html.escape(shown[i])}</bdi> {html.escape(notes[i])}</small>"
+            for i in word
+        )
+        parts = f'<span class="parts">{parts}</span>' if len(word) > 1 else ""
+        items.append(f"<li><bdi>{text}</bdi><small>{html.escape(note)}</small>{parts}</li>")
+    return f'<ol class="pieces">{"".join(items)}</ol>'
 
 
 def script_json(value) -> str:

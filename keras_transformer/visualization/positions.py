@@ -20,7 +20,7 @@ def position_map(positions: Tensor) -> Figure:
 
     Raises:
         ValueError: if `positions` is not a matrix.
-        ImportError: if the extra `[plots]` is not installed.
+        ImportError: if matplotlib is not installed.
 
     Example:
         >>> from keras_transformer import sinusoidal_positions
@@ -53,7 +53,7 @@ def position_similarity(positions: Tensor) -> Figure:
 
     Raises:
         ValueError: if `positions` is not a matrix.
-        ImportError: if the extra `[plots]` is not installed.
+        ImportError: if matplotlib is not installed.
 
     Example:
         >>> from keras_transformer import sinusoidal_positions

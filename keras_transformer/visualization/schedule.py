@@ -32,7 +32,7 @@ def learning_rates(
 
     Raises:
         ValueError: if `num_steps` is below 2.
-        ImportError: if the extra `[plots]` is not installed.
+        ImportError: if matplotlib is not installed.
 
     Example:
         >>> figure = learning_rates(

@@ -99,7 +99,6 @@ def test_a_distance_counts_if_any_rate_learns_it_and_all_before_it_are_learnt(lo
 
 @pytest.mark.slow
 def test_figures_are_written_and_drawn(load, tmp_path, monkeypatch, capsys):
-    pytest.importorskip("matplotlib", reason="needs the extra [plots]")
     cost = {"forward": 1.0, "training": 2.0, "forward_mib": 3.0, "training_mib": 4.0}
     learnt = {"tried": {"1": {"accuracy": 1.0, "learning_rate": 0.1, "steps": 5}}, "longest": 1}
     earlier = {"layers": {"LSTM": {"32": cost}}, "distance": {"LSTM": learnt}}

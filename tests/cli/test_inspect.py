@@ -11,6 +11,7 @@ import pytest
 
 from keras_transformer import Transformer
 from keras_transformer.cli import main
+from keras_transformer.commands import inspect
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.pictures import find_word, whole_words
 from keras_transformer.commands.training_callbacks import Callbacks
@@ -18,9 +19,8 @@ from keras_transformer.commands.training_text import Texts
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.inference.run_directory import load_run, save_run
+from keras_transformer.training.callbacks import TranslationMonitor
 from keras_transformer.visualization import FigureMonitor
-
-pytest.importorskip("matplotlib", reason="needs the extra [plots]")
 
 SECTIONS = [
     "Attention",
@@ -91,8 +91,10 @@ def test_the_translation_stands_with_its_pieces_scores_and_rivals(page):
     assert f'<h1 dir="auto">the cat runs → {translation}</h1>' in page
     assert f'<td dir="auto">{translation}</td>' in page
     assert len(re.findall(r'<td class="number">[1-3]</td><td class="number">-', page)) == 3
-    pieces = re.findall(r"<li><bdi>([^<]+)</bdi><small>[\d.]+%</small></li>", page)
-    assert "".join(pieces).replace("\u2581", " ") == f"{translation}&lt;/s&gt;"
+    words = re.findall(r"<li><bdi>([^<]+)</bdi><small>[\d.]+%</small>", page)
+    assert words == [*translation.split(), "&lt;/s&gt;"]
+    pieces = re.findall(r"<small><bdi>([^<]+)</bdi> [\d.]+%</small>", page)
+    assert "".join(pieces).replace("\u2581", " ").strip() in translation
 
 
 def test_the_interactive_part_holds_the_models_scores(page, run, tokenizer):
@@ -124,11 +126,12 @@ def test_plots_of_a_training_are_those_pictures(trained, tokenizer, sentences, t
     options = build_parser().parse_args(["train", *out])
     corpus = Corpus(*sentences, {})
     texts, valid = Texts(corpus, corpus), TokenBatches(*sentences, tokenizer)
-    monitor = next(
-        callback
-        for callback in Callbacks(trained, tokenizer, texts, None, valid, options).all
-        if isinstance(callback, FigureMonitor)
-    )
+    every = Callbacks(trained, tokenizer, texts, None, valid, options).all
+    first, monitor = (callback for callback in every if isinstance(callback, FigureMonitor))
+    (translations,) = (callback for callback in every if isinstance(callback, TranslationMonitor))
+    translations.samples = list(zip(*sentences, sentences[1], strict=True))[:3]
+    names = ["translations_1", "translations_2", "attention_1", "attention_2"]
+    assert list(first.every_epoch()) == [f"at_a_glance/{name}" for name in names]
     assert list(monitor.at_start()) == [f"pictures/{name}" for name in SECTIONS[-3:]]
     assert list(monitor.every_epoch()) == [f"pictures/{name}" for name in SECTIONS[3:-3]]
     with pytest.raises(ValueError, match="--plots needs a sentence to draw; name text with"):
@@ -136,7 +139,24 @@ def test_plots_of_a_training_are_those_pictures(trained, tokenizer, sentences, t
 
 
 def test_the_default_page_is_a_file_here():
-    assert build_parser().parse_args(["inspect", "run", "a b"]).out == "inspect.html"
+    options = build_parser().parse_args(["inspect", "run", "a", "b"])
+    assert (options.out, options.sentence) == ("inspect.html", ["a", "b"])
+
+
+def test_sentences_that_are_typed_have_pages_with_the_form(run, monkeypatch, capsys):
+    served = []
+    monkeypatch.setattr(inspect, "serve", lambda *arguments: served.extend(arguments))
+    assert main(["inspect", run, "--serve", "--port", "9", "--max-source-length", "4"]) == 0
+    answer, port, sentence = served
+    assert (port, sentence) == (9, "")
+    assert "<form" in answer("") and "<h2>" not in answer("")
+    page = answer('the cat "runs" <b>')
+    assert 'value="the cat &quot;runs&quot; &lt;b&gt;"' in page and "<b>" not in page
+    assert re.findall(r"<h2>([^<]+)</h2>", page) == SECTIONS
+    assert "longer than max_source_length=4 tokens" in page  # a note
+    assert "longer than max_source_length=4" in capsys.readouterr().err
+    assert main(["inspect", run]) == 1
+    assert "The sentence is missing; give one, or --serve" in capsys.readouterr().err
 
 
 def test_failures_are_one_line(run, tmp_path, capsys, monkeypatch):

@@ -70,7 +70,6 @@ def test_translation_example_without_a_model_says_how(example_export):
 
 @pytest.mark.slow
 def test_pictures_are_drawn_from_a_run(trained, tokenizer, tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib", reason="needs the extra [plots]")
     save_run(trained, tokenizer, tmp_path / "run")
     options = {"run": tmp_path / "run", "sentence": "a cat sleeps", "word": "Katz"}
     run(monkeypatch, "pictures.py", **options, out=tmp_path / "out")
@@ -96,7 +95,6 @@ def test_language_model_is_compared_with_ngrams_and_kept(tmp_path, monkeypatch, 
 @pytest.mark.slow
 def test_forecasting_example_scores_every_model(eager, tmp_path, monkeypatch, capsys):
     pytest.importorskip("statsmodels", reason="needs the extra [forecasting]")
-    pytest.importorskip("matplotlib", reason="needs the extra [plots]")
     options = {"series": "sunspots", "seeds": 1, "updates": 2, "origins": 2}
     run(monkeypatch, "forecasting.py", **options, plot=tmp_path / "forecasts.png")
     rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines()[2:]]

@@ -20,6 +20,7 @@ from keras_transformer.visualization import (
     position_similarity,
     word_attention,
 )
+from keras_transformer.visualization.attention import mean_attention
 from keras_transformer.visualization.beam import best_scores, tree_rows
 from keras_transformer.visualization.figures import (
     as_png,
@@ -29,9 +30,8 @@ from keras_transformer.visualization.figures import (
     new_figure,
 )
 from keras_transformer.visualization.masks import attention_masks
+from keras_transformer.visualization.samples import LINE, samples_figure
 from tests.decoding.conftest import END, PrefixModels
-
-pytest.importorskip("matplotlib", reason="needs the extra [plots]")
 
 STRANGE = ["$x^2$", "</script>", "עברית", "\n", "日本", "_a"]
 
@@ -89,6 +89,27 @@ def test_one_word_is_a_row_for_each_head(scores):
             best = scores[layer, head, 2].argmax()
             assert text.get_position() == (best, head)
             assert text.get_text() == f"{100 * scores[layer, head, 2, best]:.0f}"
+
+
+@pytest.mark.parametrize("size", [(4, 6), (30, 20), (1, 60)])
+def test_a_map_for_a_card_has_its_words_its_scale_and_twice_the_width(random, size):
+    scores = np.abs(random(1, *size))
+    queries, keys = ([f"w{i}" for i in range(length)] for length in size)
+    figure = mean_attention(scores, queries, keys)
+    axes, scale = figure.axes
+    np.testing.assert_array_equal(data_of(axes), scores[0])
+    assert (labels_of(axes.yaxis), labels_of(axes.xaxis)) == (queries, keys)
+    assert scale.get_ylim() == (0, pytest.approx(scores.max()))
+    width, height = figure.get_size_inches()
+    assert width == pytest.approx(2 * height)
+
+
+def test_translations_are_read_with_their_sources_and_references():
+    samples = [("a dog", "$x^2$\n<b>", "ein Hund"), ("word " * 50, "", "日本" * 40)]
+    texts = [text.get_text() for text in samples_figure(samples).texts]
+    assert texts.count("source") == texts.count("model") == texts.count("reference") == 2
+    assert {"a dog", "$x^2$↵<b>", "ein Hund", "(empty)"} <= set(texts)
+    assert sum(text.endswith("…") for text in texts) == 2 and max(map(len, texts)) <= LINE
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 6), (2, 1, 3, 4, 6), (2, 3, 6, 4), (0, 3, 4, 6)])
@@ -350,9 +371,9 @@ def test_png_has_the_size_of_the_figure():
     assert (int.from_bytes(data[16:20]), int.from_bytes(data[20:24])) == (100, 50)
 
 
-def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+def test_without_matplotlib_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"pip install keras-transformer-layers\[plots\]"):
+    with pytest.raises(ImportError, match=r"pip install matplotlib"):
         position_map(np.ones((2, 2)))
 
 

@@ -1,12 +1,9 @@
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from keras_transformer.visualization import FigureMonitor
 from keras_transformer.visualization.figures import as_png, new_figure
-
-pytest.importorskip("matplotlib", reason="needs the extra [plots]")
 
 
 def test_figures_are_images_of_their_epoch(tmp_path, events):

@@ -1,5 +1,6 @@
 """Pages by the data in them, and in a browser where there is one."""
 
+import html
 import json
 import re
 import shutil
@@ -11,11 +12,14 @@ import pytest
 
 from keras_transformer.visualization import attention_page
 from keras_transformer.visualization.pages import (
+    form,
     heading,
+    note,
     page,
-    pieces_with_notes,
     script_json,
     table,
+    words_of,
+    words_with_notes,
 )
 
 BROWSER = next(
@@ -86,14 +90,37 @@ def test_json_in_a_script_is_ascii_and_has_no_tags():
 def test_parts_of_a_page_take_any_text():
     words = HOSTILE[:3]
     text = page(
-        "t", [heading("<i>", "a & b"), table(words, [words]), pieces_with_notes(words, words)]
+        "t",
+        [
+            *(heading("<i>", "a & b"), form(HOSTILE[0]), note(HOSTILE[4])),
+            *(table(words, [words]), words_with_notes(words, words, words)),
+        ],
     )
     reader = Reader(text)
     assert not {"i", "b", "script"} & set(reader.tags)
     assert reader.texts["h2"] == ["<i>"]
+    assert f'value="{html.escape(HOSTILE[0])}"' in text and HOSTILE[4] in reader.texts["p"]
     assert reader.texts["td"] == reader.texts["bdi"] == reader.texts["small"] == words
     assert '<td class="number">-0.50</td>' in table(["x"], [[-0.5]])
     assert '<td class="number">3</td>' in table(["x"], [[3]])
+
+
+@pytest.mark.parametrize(
+    "pieces, words",
+    [
+        ("A nna \u2581b ough t \u2581it . </s>", "Anna bought it. </s>"),
+        ("<s> A nna \u2581sleeps", "<s> Anna sleeps"),
+        ("\u2581 4 0 \u2581\u20ac", "40 \u20ac"),
+        ("\u2581今日 は \u2581Tok yo", "今日 は Tokyo"),
+        ("a b c", "a b c"),  # strings of others, which begin with no sign
+    ],
+)
+def test_words_are_the_pieces_between_spaces(pieces, words):
+    pieces = pieces.split(" ")
+    groups = words_of(pieces)
+    assert sum(groups, []) == list(range(len(pieces)))
+    spelled = ["".join(pieces[i] for i in group).replace("\u2581", "") for group in groups]
+    assert spelled == words.split(" ")
 
 
 @pytest.mark.parametrize("shown", [("Cross", 4), ("Decoder", 0)])
@@ -135,19 +162,66 @@ document.body.textContent = JSON.stringify({ seen, shares, wide, rows, paths });
 </script></body>"""
 
 
-@pytest.mark.skipif(not BROWSER, reason="no chromium or google-chrome is found")
-def test_in_a_browser_words_answer_to_mouse_focus_and_choosers(maps, tmp_path):
+def read_in_a_browser(page, script, tmp_path, *options):
+    """What a script at the end of a page leaves as its text, as JSON."""
     path = tmp_path / "page.html"
-    path.write_text(attention_page(maps).replace("</body>", READER), "utf-8")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom"]
+    path.write_text(page.replace("</body>", script), "utf-8")
+    always = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom"]
     profile = f"--user-data-dir={tmp_path / 'profile'}"
-    result = subprocess.run(
-        [BROWSER, *options, profile, "--window-size=500,800", path.as_uri()],
-        capture_output=True,
-        timeout=60,
-    )
+    command = [BROWSER, *always, profile, *options, path.as_uri()]
+    result = subprocess.run(command, capture_output=True, timeout=60)
     (body,) = Reader(result.stdout.decode()).texts["body"]
-    read = json.loads(body)
+    return json.loads(body)
+
+
+# The same, of words and pieces, and what the page looks like.
+WORD_READER = """
+<script>
+const words = () => [...document.querySelectorAll(".queries button")].map((x) => x.textContent);
+const choose = (name) => [...document.querySelectorAll(`[aria-label="Show"] button`)]
+  .find((button) => button.textContent === name).click();
+const read = () => [words(), document.querySelector(".summary").textContent,
+  [...document.querySelectorAll(".keys .percent")].map((x) => parseInt(x.textContent))];
+const seen = [read()];
+choose("pieces");
+seen.push(read());
+choose("words");
+seen.push(read());
+const dark = getComputedStyle(document.body).backgroundColor;
+const [left, right] = [...document.querySelector(".sides").children]
+  .map((side) => side.getBoundingClientRect());
+document.body.textContent = JSON.stringify({ seen, dark, used: right.right / innerWidth,
+  beside: left.top === right.top });
+</script></body>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BROWSER, reason="no chromium or google-chrome is found; make browser")
+def test_in_a_browser_words_are_sums_of_pieces_in_the_dark_and_on_the_whole_width(random, tmp_path):
+    pieces = ["A", "nna", "\u2581b", "ough", "t", "\u2581it", "</s>"]
+    scores = np.exp(random(1, 2, 7, 7))
+    scores /= scores.sum(-1, keepdims=True)
+    page = attention_page({"Encoder": (scores, pieces, pieces)}, shown=("Encoder", 3))
+    options = ["--window-size=1600,900", "--blink-settings=preferredColorScheme=0"]
+    read = read_in_a_browser(page, WORD_READER, tmp_path, *options)
+    assert [seen[0] for seen in read["seen"]] == [
+        ["Anna", "bought", "it", "</s>"],
+        pieces,
+        ["Anna", "bought", "it", "</s>"],
+    ]
+    row = np.rint(1000 * scores)[0].mean(0)[2:5].mean(0)
+    shares = [row[:2].sum(), row[2:5].sum(), row[5], row[6]]
+    assert read["seen"][0][1].startswith("“\u2068bought\u2069”, layer 1, all heads together: ")
+    np.testing.assert_allclose(read["seen"][0][2], np.array(shares) / 10, atol=0.51)
+    assert read["seen"][1][1].startswith("“\u2068\u2581b\u2069”, ")
+    assert read["seen"][2] == read["seen"][0]
+    assert max(map(int, re.findall(r"\d+", read["dark"])[:3])) < 64
+    assert read["used"] > 0.9 and read["beside"]
+
+
+@pytest.mark.skipif(not BROWSER, reason="no chromium or google-chrome is found; make browser")
+def test_in_a_browser_words_answer_to_mouse_focus_and_choosers(maps, tmp_path):
+    read = read_in_a_browser(attention_page(maps), READER, tmp_path, "--window-size=500,800")
 
     def expected(name, word, layer, head):
         scores, queries, keys = maps[name]

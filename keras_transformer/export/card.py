@@ -1,0 +1,240 @@
+"""What an export says of itself: a card for programs, a README for people, how to serve and ask."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+from keras_transformer.files import fingerprint, write_json
+from keras_transformer.training.card import kept_text, size_text
+from keras_transformer.training.run_record import present_machine, present_time, present_versions
+from keras_transformer.version_directory import EXPORT_CARD, README, model_directory
+
+FORMAT = 1
+TASKS = {"Transformer": "translation", "LanguageModel": "text-generation"}
+OF_KERAS = ("name", "trainable", "dtype")
+IMAGE = "tensorflow/serving:2.20.0"
+# One thread for an operation, several searches at a time; see docs/serving.md.
+FLAGS = "--tensorflow_intra_op_parallelism=1 --tensorflow_inter_op_parallelism=2"
+EXAMPLE = "A dog runs."
+MODEL_CARD = """\
+---
+library_name: keras-transformer
+{task}tags: [keras, tensorflow, savedmodel]
+# language: [en, de]
+# license: apache-2.0
+---
+
+# {name}
+
+_Lines that begin with TODO are for you to complete; the rest is what the export knows._
+
+{summary}
+
+TODO: from which language into which, for what kind of text; who made it, how to reach them.
+
+## Use
+
+TODO: what it is meant for, and what it should not be used for.
+
+{use}
+## Settings
+
+{settings}
+
+## Training
+
+{training}
+
+TODO: where the text comes from, its licence, how it was filtered.
+
+## Evaluation
+
+{evaluation}
+
+TODO: scores on a test set, `keras-transformer evaluate`, with their signatures.
+
+## Limits
+
+{limits}
+
+TODO: known errors and biases.
+
+## License
+
+TODO
+
+## Files
+
+`assets.extra/manifest.json` has the size and the SHA-256 of every file but this one,
+`assets.extra/card.json` all that this page is made of; `keras-transformer show` prints both.
+"""
+
+
+def write_card(version, directory, model, tokenizer=None, *, run=None, **parts) -> None:
+    """Writes the card and the README of an export.
+
+    Args:
+        version: the directory that holds the SavedModel.
+        directory: where it will be served from; its name is the model's.
+        model: the Keras model.
+        tokenizer: its `Tokenizer`, if there is one.
+        run: the card of the run that the model comes from, or None if that is not known.
+        **parts: what else the card has, as JSON values: "search", "limits", "precision", ...
+    """
+    card = {
+        "format": FORMAT,
+        "kind": "export",
+        "made": present_time(),
+        "versions": present_versions(),
+        "machine": present_machine(),
+        "model": _model(model),
+        **({"tokenizer": _tokenizer(tokenizer)} if tokenizer is not None else {}),
+        **plain(parts),
+        "run": run and without_folders(run),
+    }
+    version = Path(version)
+    (version / EXPORT_CARD).parent.mkdir(exist_ok=True)
+    write_json(version / EXPORT_CARD, card)
+    (version / README).write_text(_readme(card, model_name(directory)), "utf-8")
+
+
+def without_folders(value):
+    """Returns a card with the names of files alone: others need not know where they lay."""
+    if isinstance(value, dict):
+        return {name: without_folders(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(part) for part in value]
+    is_path = isinstance(value, str) and value.startswith("/") and "\n" not in value
+    return Path(value).name if is_path else value
+
+
+def model_name(directory) -> str:
+    """Returns the name under which an export is served: letters, digits, `.`, `-` and `_`."""
+    name = re.sub(r"[^\w.-]+", "-", model_directory(directory).name, flags=re.ASCII)
+    return name.strip("-") or "model"
+
+
+def serve_command(directory) -> str:
+    """Returns the command that serves the newest version of an export on this machine."""
+    name, path = model_name(directory), str(model_directory(directory))
+    volume = f"-v {shlex.quote(f'{path}:/models/{name}:ro')}"
+    if ":" in path:  # which ends a path for -v
+        volume = f"--mount {shlex.quote(f'type=bind,src={path},dst=/models/{name},ro')}"
+    return (
+        f"docker run --rm -p 8500:8500 -p 8501:8501 \\\n"
+        f"    {volume} -e MODEL_NAME={name} \\\n"
+        f"    -e TF_ENABLE_ONEDNN_OPTS=1 {IMAGE} \\\n"
+        f"    {FLAGS}"
+    )
+
+
+def ask_command(directory, text: str = EXAMPLE) -> str:
+    """Returns the command that asks the server for one translation."""
+    body = shlex.quote(json.dumps({"inputs": {"text": [text]}}, ensure_ascii=False))
+    return f"curl -d {body} \\\n    http://localhost:8501/v1/models/{model_name(directory)}:predict"
+
+
+def plain(value):
+    """Returns a value as JSON can hold it: functions and objects by their names."""
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, str | int | float | None):
+        return value
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def _model(model) -> dict:
+    values = {name: x for name, x in model.get_config().items() if name not in OF_KERAS}
+    arguments = plain(values)
+    size = {"class": type(model).__name__, "parameters": model.count_params()}
+    return size | arguments
+
+
+def _tokenizer(tokenizer) -> dict:
+    data = getattr(tokenizer, "model", None)  # a tokenizer of yours may have none
+    known = fingerprint(data) if isinstance(data, bytes) else {}
+    return known | {"vocab_size": int(tokenizer.vocab_size)}
+
+
+def _readme(card, name) -> str:
+    model, versions, run = card["model"], card["versions"], card["run"] or {}
+    task = TASKS.get(model["class"])
+    summary = (
+        f"A `{model['class']}` of {model['parameters']:,} parameters, exported on "
+        f"{card['made'][:10]} by keras-transformer-layers {versions['keras-transformer-layers']} "
+        f"and TensorFlow {versions['tensorflow']} as a SavedModel"
+    )
+    summary += ", strings in and strings out." if task else "."
+    use = ""
+    if task:
+        server = serve_command(f"/{name}").replace(f"-v /{name}:", f"-v ./{name}:")
+        use = "With Docker, from the folder that holds the versions' own:\n\n"
+        use += f"```sh\n{server}\n\n{ask_command(f'/{name}')}\n```\n"
+    names = ("search", "limits", "precision", "signatures")
+    return MODEL_CARD.format(
+        name=name,
+        task=f"pipeline_tag: {task}\n" if task else "",
+        summary=summary,
+        use=use,
+        settings=_table({name: card[name] for name in names if name in card}),
+        training=_training(run),
+        evaluation=_evaluation(run),
+        limits=_limits(card.get("limits", {})),
+    )
+
+
+def _training(run) -> str:
+    if not run:
+        return "TODO: the export was made of a model in memory, and knows nothing of its training."
+    known = {"epochs": len(run["history"]) or None, "began": run.get("began")}
+    known |= {"ended": run.get("ended"), "computed in": run.get("precision")}
+    known["machine"] = ", ".join(map(str, (run.get("machine") or {}).values()))
+    options = {
+        f"--{name.replace('_', '-')}": value
+        for name, value in (run.get("options") or {}).items()
+        if value is not None and value is not False
+    }
+    texts = {
+        f"text: {name}": f"{text['name']}, {size_text(name, text)}, SHA-256 {text['sha256']}"
+        for name, text in (run.get("texts") or {}).items()
+    }
+    unknown = "".join(f"\n\nNot known: {what}." for what in run.get("unknown", ()))
+    return _table({k: v for k, v in known.items() if v} | texts | options) + unknown
+
+
+def _evaluation(run) -> str:
+    kept = kept_text(run)
+    return f"On the validation text: {kept}." if kept else "No score is known."
+
+
+def _limits(limits) -> str:
+    lines = []
+    if "max_source_length" in limits:
+        lines.append(
+            f"- A source is read up to token {limits['max_source_length']}, its end included; the "
+            "output `source_cut` says if more was left out. Give one sentence per text."
+        )
+    if "max_length" in limits:
+        lines.append(
+            f"- An answer has at most {limits['max_length']} tokens; the output `ended` is false "
+            "if it stopped at a limit."
+        )
+    return "\n".join(lines) or "TODO: what it cannot do."
+
+
+def _table(values) -> str:
+    """Makes a Markdown table of names and values."""
+    rows = [f"| {name} | {_cell(value)} |" for name, value in values.items()]
+    return "\n".join(["| | |", "|---|---|", *rows])
+
+
+def _cell(value) -> str:
+    if isinstance(value, dict):
+        given = {name: part for name, part in value.items() if part not in (None, [])}
+        return ", ".join(f"{name} {_cell(part)}" for name, part in given.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_cell, value))
+    return str(value).replace("|", "\\|").replace("\n", " ")
