@@ -26,6 +26,13 @@ EXTRAS = {
     "tfds": ["tensorflow-datasets>=4.9.7", "importlib_resources"],
 }
 EXTRAS["test"] = [
+    # Editors and type checkers see what users of the library see.
+    "basedpyright>=1.31",
+    "jedi>=0.19",
+    "mypy>=1.18",
+    # The sdist and the wheel are built and tried.
+    "build>=1.2",
+    "setuptools>=77",
     "hypothesis>=6",
     "pytest>=8",
     "pytest-xdist>=3.7",
@@ -41,6 +48,8 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
+    # A plain path for editable installations: type checkers cannot see through setuptools's finder.
+    package_dir={"": "."},
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
     package_data={
         "keras_transformer": ["py.typed", "*.pyi"],

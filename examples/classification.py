@@ -24,9 +24,9 @@ LANGUAGES = (
 BATCH_SIZE = 64
 
 
-def names() -> dict:
+def names() -> dict[tuple[str, str], dict[str, str]]:
     """The name of each thing in each language: {thing: {language: name}}."""
-    found = collections.defaultdict(dict)
+    found: dict[tuple[str, str], dict[str, str]] = collections.defaultdict(dict)
     for language in LANGUAGES:
         locale = Locale.parse(language)
         for kind in ("territories", "languages", "scripts", "currencies"):
@@ -57,7 +57,7 @@ class NaiveBayes:
 
     def __init__(self, texts, labels, longest, smoothing):
         self.longest = longest
-        counts = collections.defaultdict(lambda: np.zeros(len(LANGUAGES)))
+        counts: dict[str, np.ndarray] = collections.defaultdict(lambda: np.zeros(len(LANGUAGES)))
         for text, label in zip(texts, labels, strict=True):
             for run in self.runs(text):
                 counts[run][label] += 1
@@ -121,7 +121,7 @@ def accuracy(model, tokenizer, texts, labels) -> float:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--out", help="directory to export to")
     parser.add_argument("--limit", type=int, help="train on the first so many names only")
     parser.add_argument("--epochs", type=int, default=12)

@@ -38,7 +38,6 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 MEDIAN = 1 + QUANTILES.index(0.5)
 INK, ACCENT, FAINT = "#1f2933", "#b3261e", "#667080"
 SEASONS = {"sunspots": 11, "co2": 12, "elnino": 12}
-ENCODER = {"patch_length": 3, "num_layers": 2, "d_model": 32, "num_heads": 4, "d_ff": 64}
 DROPOUT = 0.1
 # What `--tune` tries, and what it found best.
 GRID = [
@@ -91,15 +90,24 @@ class LSTMForecaster(keras.Model):
         y = ops.concatenate([y[..., :1], ops.sort(y[..., 1:], axis=-1)], axis=-1)
         return level[..., None] + scale[..., None] * y
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(self, x, y=None, y_pred=None, sample_weight=None, training=True):
         scale = normalize_windows(x["history"], x["padding_mask"]).scale
         return super().compute_loss(x, y / scale, y_pred / scale[..., None], sample_weight)
 
 
 def build(model, history_length):
     """The network of a name; the LSTM has as many parameters as the Transformer, or a few more."""
-    sizes = {"history_length": history_length, "horizon": HORIZON, "quantiles": QUANTILES}
-    forecaster = Forecaster(**sizes, **ENCODER, dropout=DROPOUT)
+    forecaster = Forecaster(
+        history_length=history_length,
+        horizon=HORIZON,
+        quantiles=QUANTILES,
+        patch_length=3,
+        num_layers=2,
+        d_model=32,
+        num_heads=4,
+        d_ff=64,
+        dropout=DROPOUT,
+    )
     if model == "Forecaster":
         return forecaster
     outputs = HORIZON * (1 + len(QUANTILES))
@@ -173,7 +181,7 @@ BASELINES = {"seasonal naive": naive, "ETS": ets}
 MODELS = (*BASELINES, "LSTM", "LSTM + linear", "Forecaster")
 
 
-def scores(series, origins, season, forecasts, point=MEDIAN) -> tuple:
+def scores(series, origins, season, forecasts, point=MEDIAN) -> tuple[float, float, float]:
     """MASE of one column, scaled pinball loss, and the share of targets in the middle 80 %."""
     targets = windows_at(series, origins, history_length=1, horizon=HORIZON).targets[..., 0]
     history = series[: origins[0]]
@@ -203,7 +211,7 @@ def tune(options) -> None:
                 print(f"{name} {model} {settings} MASE {error:.3f}", flush=True)
 
 
-def evaluate(options) -> dict:
+def evaluate(options) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Prints the table of the test part; the last model's origins and forecasts of each series."""
     print("| series | model | parameters | MASE | pinball | in the middle 80 % |")
     print("|---|---|---|---|---|---|")
@@ -211,7 +219,7 @@ def evaluate(options) -> dict:
     for name in options.series:
         series, season = load(name), SEASONS[name]
         origins = rolling_origins(len(series), HORIZON, first=int(0.8 * len(series)))
-        origins = origins[: options.origins]
+        origins, runs = origins[: options.origins], []
         for model in options.models:
             if model in BASELINES:
                 # The repeated season and the mean, which for ETS is the median, too.
@@ -255,7 +263,7 @@ def draw(drawn):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--series", nargs="+", choices=SEASONS, default=list(SEASONS))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each neural model")

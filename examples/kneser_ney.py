@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 
 END = "\u0100"  # ends every text; the 256 characters before it stand for bytes
 NUM_SYMBOLS = 257
+Counts = defaultdict[str, Counter[str]]
 
 
 class KneserNey:
@@ -28,13 +29,13 @@ class KneserNey:
 
     def __init__(self, texts, order):
         self.order = order
-        counts = defaultdict(Counter)  # of each context of n - 1 symbols: what follows it
+        counts: Counts = defaultdict(Counter)  # of each context of n - 1 symbols: what follows it
         for text in texts:
             for context, symbol in self.events(text):
                 counts[context][symbol] += 1
         self.levels = [level(counts)]
         for _ in range(order - 1):
-            shorter = defaultdict(Counter)
+            shorter: Counts = defaultdict(Counter)
             for context, followers in counts.items():
                 for symbol in followers:
                     shorter[context[1:]][symbol] += 1

@@ -58,7 +58,7 @@ def ngram_perplexity(model, texts):
     return text_perplexity(sum(map(model.log_prob, texts)), num_bytes + len(texts), num_bytes)
 
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
 parser.add_argument("--epochs", type=int, default=16)
 parser.add_argument("--num-layers", type=int, default=4)
 parser.add_argument("--d-model", type=int, default=192)
@@ -80,7 +80,7 @@ print(
 # The baseline: byte n-grams, whose order is chosen on a part of the training text.
 part, validation = hold_out(train, share=0.1)
 orders = {n: ngram_perplexity(KneserNey(part, n), validation).per_byte for n in range(6, 15, 2)}
-order = min(orders, key=orders.get)
+order = min(orders, key=lambda n: orders[n])
 baseline = ngram_perplexity(KneserNey(train, order), held_out)
 report(f"Kneser-Ney, order {order}", baseline)
 

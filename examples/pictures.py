@@ -29,7 +29,7 @@ from keras_transformer.visualization import (
     word_attention,
 )
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
 parser.add_argument("--run", default="runs/demo/run", help="what train wrote (%(default)s)")
 parser.add_argument("--sentence", default="The red hat that Anna bought costs €124.50.")
 parser.add_argument("--word", default="den", help="the target word to look at on its own")
@@ -41,6 +41,7 @@ model, tokenizer = load_run(options.run)
 translator = Translator(model, tokenizer, Beam(size=options.beam_size))
 seen = inspect_translation(translator, options.sentence)
 encoder, decoder, cross = seen.maps().values()
+scores, read, read_again = decoder
 words = [piece.removeprefix("\u2581") for piece in seen.target_pieces]
 if options.word not in words:
     parser.error(f"--word {options.word}: the translation has {' '.join(words)}; name one of these")
@@ -51,7 +52,7 @@ figures = {
     "attention_encoder": attention_maps(*encoder, title="Encoder self-attention"),
     "attention_decoder": attention_maps(*decoder, title="Decoder self-attention"),
     "attention_cross": attention_maps(*cross, title="Cross-attention"),
-    "attention_word": word_attention(*decoder, word),
+    "attention_word": word_attention(scores, read, read_again, word),
     "beam_tree": beam_tree(seen.history, seen.history_pieces),
     "masks": mask_maps(
         [*seen.source_ids, 0, 0],

@@ -22,7 +22,7 @@ from keras_transformer import (
     synthetic_pairs,
 )
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
 parser.add_argument("--source", help="sentences to translate, one a line")
 parser.add_argument("--target", help="their translations")
 parser.add_argument("--num-pairs", type=int, default=20_000, help="generated pairs without files")

@@ -23,8 +23,9 @@ Example:
     (1, 3, 8)
 """
 
-from keras_transformer._lazy import lazy_names
+from keras_transformer import lazy, saved_classes
 
 __version__ = "0.2.0"
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_names(__name__)
+saved_classes.register_now_or_after_keras()

@@ -87,6 +87,24 @@ def check_aligned(**named) -> list[list[str]]:
     return texts
 
 
+def check_has(name: str, kind: str, value, attributes, remedy: str = "") -> None:
+    """Raises a TypeError if `value`, which should be like a `kind`, lacks one of `attributes`."""
+    missing = [attribute for attribute in attributes if not hasattr(value, attribute)]
+    if missing:
+        raise TypeError(
+            f"{name} must be a {kind}, but is {value!r}, which has no {', '.join(missing)}"
+            f"{remedy and '; '}{remedy}."
+        )
+
+
+def check_tokenizer(tokenizer, *methods: str) -> None:
+    """Raises a TypeError for what is not like a `Tokenizer`, and says what is missing."""
+    remedy = "make one with Tokenizer.train or Tokenizer.load, or work with your own ids: "
+    remedy += "Transformer and LanguageModel learn from arrays, and translate and generate take ids"
+    check_has("tokenizer", "Tokenizer", tokenizer, ("vocab_size", "tokenize", *methods), remedy)
+    check_int("tokenizer.vocab_size", tokenizer.vocab_size, 1)
+
+
 def check_rate(name: str, value) -> float:
     """Returns a rate of dropout, in [0, 1); raises for another value."""
     return check_number(name, value, float, "a number in [0, 1)", lambda x: 0 <= x < 1)

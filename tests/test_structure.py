@@ -14,14 +14,23 @@ ALLOWED = {
     "presets": set(),
     "files": {"checks"},
     "version_directory": {"checks", "files"},
-    "_typing": set(),
+    "type_hints": set(),
     "checks": set(),
+    "keras_names": set(),
     "backend": set(),
     "data": {"checks", "files"},
-    "layers": {"checks", "backend"},
+    "layers": {"checks", "backend", "keras_names"},
     "decoding": {"checks", "backend"},
     "evaluation": {"checks"},
-    "models": {"checks", "backend", "data.special_tokens", "layers", "training"},
+    "models": {
+        "checks",
+        "backend",
+        "keras_names",
+        "data.special_tokens",
+        "layers",
+        "training",
+        "decoding",
+    },
     "training": {
         "checks",
         "backend",
@@ -82,8 +91,9 @@ ALLOWED = {
     },
     "cli": {"commands.early_checks", "commands.messages", "commands.parser", "commands.progress"},
     "__main__": {"cli"},
-    "_lazy": set(),
-    "__init__": {"_lazy"},
+    "lazy": {"keras_names"},
+    "saved_classes": set(),
+    "__init__": {"lazy", "saved_classes"},
 }
 
 # Inside a folder, a file may import those before it.
@@ -101,6 +111,7 @@ ORDER = {
     "layers": [
         "arguments",
         "dense",
+        "low_rank",
         "norms",
         "dropout",
         "masks",
@@ -133,6 +144,7 @@ ORDER = {
         "encoder",
         "decoder",
         "search_cache",
+        "generation",
         "token_model",
         "transformer",
         "language_model",
@@ -271,7 +283,7 @@ def test_files_import_only_what_lies_below(file):
             order = ORDER[folder]
             assert order.index(target.split(".")[1]) < order.index(name), f"{file} -> {target}"
         else:
-            names = {"_typing", "_lazy", *ALLOWED[folder]}
+            names = {"type_hints", "lazy", *ALLOWED[folder]}
             allowed = any(target == a or target.startswith(f"{a}.") for a in names)
             assert allowed, f"{file} must not import {target}"
 

@@ -93,7 +93,7 @@ def translate(
     return list(zip(*values, strict=True))
 
 
-def vector(model: str, name: str, tensor, dtype: tf.DType) -> list:
+def vector(model: str, name: str, tensor, dtype: tf.DType) -> list[str] | list[float]:
     """The values of an output; ServerError if they are not a vector of texts, or of numbers."""
     sizes = [axis.size for axis in tensor.tensor_shape.dim]
     try:

@@ -19,6 +19,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from itertools import islice
+from typing import Any
 
 BATCH_SIZE = 32
 CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
@@ -36,7 +37,7 @@ class ServerError(Exception):
 class NoRedirects(urllib.request.HTTPRedirectHandler):
     """Refuses to ask another address than the one that was given."""
 
-    def redirect_request(self, *_):
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
         return None
 
 
@@ -158,7 +159,7 @@ def explanation(error: urllib.error.HTTPError, deadline: float) -> str:
     return message if isinstance(message, str) else str(error.reason)
 
 
-def translation_of(row: dict) -> tuple[str, float]:
+def translation_of(row: dict[str, Any]) -> tuple[str, float]:
     """Translation and score of a row; TypeError or ValueError if they are none."""
     translation, score = row["translation"], row["score"]
     if not isinstance(translation, str) or isinstance(score, bool):

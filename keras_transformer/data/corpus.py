@@ -11,9 +11,9 @@ from contextlib import closing
 from itertools import zip_longest
 from typing import BinaryIO, NamedTuple
 
-from keras_transformer._typing import StrPath
 from keras_transformer.checks import check_choice, check_local, check_positive_int
 from keras_transformer.data.blank_text import is_blank
+from keras_transformer.type_hints import StrPath
 
 MAX_CHARS = 10_000
 BYTES_PER_CHAR = 4  # at most, in UTF-8

@@ -14,6 +14,7 @@ from keras_transformer.data.batching import epochs_dataset
 from keras_transformer.data.special_tokens import END_ID, PAD_ID
 from keras_transformer.data.token_rows import tokenize_rows
 from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.type_hints import Integers
 
 
 class SplitTexts(NamedTuple):
@@ -119,7 +120,7 @@ class PackedBatches:
         self.num_windows = -(-self.num_tokens // length)
         self.num_batches = -(-self.num_windows // batch_size)
 
-    def epoch(self, index: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def epoch(self, index: int) -> Iterator[tuple[Integers, Integers]]:
         """Yields the batches `(ids, labels)` of one epoch, int32 (batch_size, length) each."""
         generator = np.random.default_rng((self.seed, index))
         texts, windows = np.arange(len(self.rows.lengths)), np.arange(self.num_windows)

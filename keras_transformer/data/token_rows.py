@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_transformer.checks import check_tokenizer
 from keras_transformer.data.special_tokens import PAD_ID
 
 TOKENIZE_CHUNK = 10_000
@@ -54,6 +55,7 @@ def sample_rows(texts, plain, seed, tokenizer, rate, max_length) -> TokenRows:
 
 def tokenize_rows(texts, tokenizer) -> TokenRows:
     """Tokenizes strings, without special tokens."""
+    check_tokenizer(tokenizer)
     values, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
     for start in range(0, len(texts), TOKENIZE_CHUNK):
         ragged = tokenizer.tokenize(texts[start : start + TOKENIZE_CHUNK])

@@ -8,7 +8,6 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_transformer._typing import StrPath, Tensor
 from keras_transformer.checks import (
     check_number,
     check_positive_int,
@@ -18,6 +17,7 @@ from keras_transformer.checks import (
 from keras_transformer.data.blank_text import is_blank
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
+from keras_transformer.type_hints import StrPath, Tensor, TensorLike
 
 # SentencePiece writes a space as U+2581 and cannot tell it from a typed one. A private character
 # escapes the typed one: it becomes ESCAPE + "b", and a typed ESCAPE becomes ESCAPE + "a".
@@ -157,7 +157,7 @@ class Tokenizer(tf.Module):
         with open(path, "wb") as file:
             file.write(self.model)
 
-    def tokenize(self, texts: Tensor | list[str]) -> tf.RaggedTensor:
+    def tokenize(self, texts: TensorLike | list[str]) -> tf.RaggedTensor:
         """Splits every text into subword ids, without special tokens.
 
         Args:
@@ -198,7 +198,7 @@ class Tokenizer(tf.Module):
             num_threads=1,
         )
 
-    def detokenize(self, ids: Tensor) -> Tensor:
+    def detokenize(self, ids: TensorLike | tf.RaggedTensor) -> Tensor:
         """Joins every row of ids to its text; padding, start and end vanish, unknown is " ⁇ ".
 
         Args:

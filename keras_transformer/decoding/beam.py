@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.backend import batched_gather, take
 from keras_transformer.decoding.beginning import Beginning
 from keras_transformer.decoding.compaction import (
@@ -26,17 +25,18 @@ from keras_transformer.decoding.strategies import (
     length_penalty,
     row_options,
 )
+from keras_transformer.type_hints import TensorLike
 
 
 def beam_search(
-    model: Any,
-    start_ids: Tensor,
-    cache: Any,
+    model: object,
+    start_ids: TensorLike,
+    cache: object,
     strategy: Beam | None = None,
     *,
     rows: RowOptions | None = None,
     end_id: int,
-    max_length: int | Tensor,
+    max_length: int | TensorLike,
 ) -> SearchResult:
     """Extends the K best hypotheses of each sentence at once.
 

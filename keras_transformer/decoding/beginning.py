@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer.type_hints import TensorLike
+
 
 class Spelling(NamedTuple):
     """What the tokens spell, as a tree: a node for each beginning of a token, byte by byte.
@@ -17,9 +19,9 @@ class Spelling(NamedTuple):
         lengths: int32 (V,), the bytes of each token's text.
     """
 
-    nodes: Any
-    ends: Any
-    lengths: Any
+    nodes: TensorLike
+    ends: TensorLike
+    lengths: TensorLike
 
 
 class Beginning(NamedTuple):

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.decoding.compaction import Search, no_capacity, result_of, run_search
 from keras_transformer.decoding.processors import candidates
 from keras_transformer.decoding.result import LEAST_POSSIBLE, SearchResult
@@ -16,17 +15,18 @@ from keras_transformer.decoding.strategies import (
     length_penalty,
     row_options,
 )
+from keras_transformer.type_hints import TensorLike
 
 
 def greedy_search(
-    model: Any,
-    start_ids: Tensor,
-    cache: Any,
+    model: object,
+    start_ids: TensorLike,
+    cache: object,
     strategy: Greedy | Sample | None = None,
     *,
     rows: RowOptions | None = None,
     end_id: int,
-    max_length: int | Tensor,
+    max_length: int | TensorLike,
 ) -> SearchResult:
     """Extends each hypothesis by one token per step until the end token.
 

@@ -1,15 +1,15 @@
 """Everything that a beam search considered, as a tree: for people to look at."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.decoding.beam import BeamSearch, BeamState, best_offers
 from keras_transformer.decoding.result import LEAST_POSSIBLE
 from keras_transformer.decoding.strategies import Beam, RowOptions, check_max_length, length_penalty
+from keras_transformer.type_hints import TensorLike
 
 # What became of a hypothesis.
 KEPT = "kept"  # it had a place in the beam, and was offered for continuation
@@ -46,9 +46,9 @@ class Hypothesis(NamedTuple):
 
 
 def beam_history(
-    model: Any,
-    start_ids: Tensor,
-    cache: Any,
+    model: object,
+    start_ids: TensorLike,
+    cache: object,
     strategy: Beam | None = None,
     *,
     rows: RowOptions | None = None,

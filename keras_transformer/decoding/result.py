@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from keras_transformer._typing import Tensor
+from keras_transformer.type_hints import Tensor
 
 # Stands for "impossible" where a finite number must. What is possible is above LEAST_POSSIBLE, sums
 # with IMPOSSIBLE are below it, and all of them above NEVER.

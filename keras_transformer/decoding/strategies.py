@@ -1,7 +1,7 @@
 """How to search: strategies, what each sentence has for itself, what a model offers."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from numbers import Number
 from typing import ClassVar, NamedTuple
@@ -9,10 +9,16 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.backend import take
 from keras_transformer.checks import check_counts, check_ints, check_number, check_positive_int
 from keras_transformer.decoding.beginning import Beginning, Spelling
+from keras_transformer.type_hints import (
+    CacheFunction,
+    Elementwise,
+    LogitsProcessor,
+    StepFunction,
+    TensorLike,
+)
 
 # With a larger length penalty, the scores of all long hypotheses are too near 0 to differ.
 LARGEST_ALPHA = 10
@@ -84,7 +90,7 @@ class Strategy:
     min_length: int = 0
     no_repeat_ngram: int = 0
     suppress_ids: tuple[int, ...] = ()
-    logits_processors: tuple = ()
+    logits_processors: tuple[LogitsProcessor, ...] = ()
 
     # Of a search that keeps one hypothesis; `Beam` has its own.
     size: ClassVar[int] = 1
@@ -215,10 +221,10 @@ class RowOptions(NamedTuple):
         [5, 9]
     """
 
-    length_penalty: Tensor | None = None
-    max_lengths: Tensor | None = None
-    prefix_ids: Tensor | None = None
-    prefix_text: Tensor | None = None
+    length_penalty: TensorLike | Sequence[float] | None = None
+    max_lengths: TensorLike | Sequence[int] | None = None
+    prefix_ids: TensorLike | None = None
+    prefix_text: TensorLike | None = None
 
     @property
     def beginning(self) -> Beginning:
@@ -318,11 +324,11 @@ class SearchModel(NamedTuple):
         True
     """
 
-    step: Callable
-    reorder_cache: Callable = gather_rows
-    compact_cache: Callable | None = None
-    logits: Callable | None = None
-    score_adjustment: Callable | None = None
+    step: StepFunction
+    reorder_cache: CacheFunction = gather_rows
+    compact_cache: CacheFunction | None = None
+    logits: Elementwise | None = None
+    score_adjustment: CacheFunction | None = None
     spelling: Spelling | None = None
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer._typing import StrPath
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.export.tested_export import export_tested
 from keras_transformer.models.sequence_classifier import SequenceClassifier
+from keras_transformer.type_hints import StrPath
 
 
 def export_classifier(

@@ -3,10 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer._typing import StrPath
 from keras_transformer.backend import check_tensorflow
 from keras_transformer.export.card import write_card
 from keras_transformer.export.seal import save_sealed
+from keras_transformer.type_hints import StrPath
 from keras_transformer.version_directory import write_version
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer._typing import StrPath
 from keras_transformer.export.tested_export import export_tested
 from keras_transformer.forecasting.forecaster import Forecaster
+from keras_transformer.type_hints import StrPath
 
 
 def export_forecaster(model: Forecaster, directory: StrPath, *, overwrite: bool = False) -> str:

@@ -1,11 +1,11 @@
 """The encoder as a forecaster of series."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 import keras
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.backend import all_finite
 from keras_transformer.checks import check_count, check_heads, check_positive_int, check_quantiles
 from keras_transformer.forecasting.inputs import Window, checked_inputs, read_window
@@ -18,6 +18,7 @@ from keras_transformer.layers.positional_embedding import sinusoidal_positions
 from keras_transformer.models.encoder import Encoder
 from keras_transformer.models.sequence_model import SequenceModel
 from keras_transformer.training.losses import check_weights
+from keras_transformer.type_hints import Elementwise, KerasOptions, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -95,11 +96,11 @@ class Forecaster(SequenceModel):
         dropout: float = 0.1,
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
-        activation: str | Callable = "relu",
+        activation: str | Elementwise = "relu",
         norm_first: bool = False,
         norm: str = "layer_norm",
         use_bias: bool = True,
-        **kwargs,
+        **kwargs: Unpack[KerasOptions],
     ):
         super().__init__(**kwargs)
         quantiles = check_quantiles(quantiles)

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.layers.masks import as_mask
+from keras_transformer.type_hints import Tensor, TensorLike
 
 NAMES = ("history", "padding_mask", "covariates")
 
@@ -24,7 +24,7 @@ def read_window(
     horizon: int,
     num_features: int,
     num_covariates: int,
-    carried_mask: Tensor | None = None,
+    carried_mask: TensorLike | None = None,
 ) -> Window:
     """Cuts the last `history_length` steps, up to the last real one, from every row.
 
@@ -58,7 +58,7 @@ def read_window(
     return Window(history, mask, covariates)
 
 
-def real_lengths(padding_mask: Tensor) -> Tensor:
+def real_lengths(padding_mask: TensorLike) -> Tensor:
     """Counts each row's steps up to its last real one.
 
     Args:
@@ -71,7 +71,7 @@ def real_lengths(padding_mask: Tensor) -> Tensor:
     return ops.max(ops.where(padding_mask, numbers, 0), axis=1, initial=0)
 
 
-def steps_around(values: Tensor, origin: Tensor, before: int, after: int = 0) -> Tensor:
+def steps_around(values: TensorLike, origin: TensorLike, before: int, after: int = 0) -> Tensor:
     """Cuts the steps around each row's origin, so that the origin has the same index in all rows.
 
     Args:

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.layers.masks import as_mask
+from keras_transformer.type_hints import Tensor, TensorLike
 
 
 class NormalizedWindows(NamedTuple):
@@ -22,7 +22,9 @@ class NormalizedWindows(NamedTuple):
     scale: Tensor  # (B, 1, F), float32
 
 
-def normalize_windows(values: Tensor, padding_mask: Tensor | None = None) -> NormalizedWindows:
+def normalize_windows(
+    values: TensorLike, padding_mask: TensorLike | None = None
+) -> NormalizedWindows:
     """Subtracts each window's mean and divides by its standard deviation, per feature.
 
     If a model reads such windows and you map its outputs back, it treats series in millions and in

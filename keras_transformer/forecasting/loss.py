@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.checks import check_quantiles
 from keras_transformer.training.distribution import replicas, sum_over_replicas
+from keras_transformer.type_hints import Tensor, TensorLike
 
 
-def pinball_loss(targets: Tensor, forecasts: Tensor, quantiles: Sequence[float]) -> Tensor:
+def pinball_loss(targets: TensorLike, forecasts: TensorLike, quantiles: Sequence[float]) -> Tensor:
     """Computes `max(q (y - f), (q - 1) (y - f))`, the error that quantiles minimize.
 
     Its mean is least if f is the q-quantile of y (Koenker and Bassett, 1978, "Regression
@@ -111,7 +111,7 @@ class ForecastLoss(keras.losses.Loss):
         return {**super().get_config(), "quantiles": list(self.quantiles)}
 
 
-def check_targets(targets: Tensor, horizon: int, num_features: int) -> None:
+def check_targets(targets: TensorLike, horizon: int, num_features: int) -> None:
     """Refuses targets that the loss would broadcast over the forecasts without a word.
 
     Raises:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from keras_transformer.checks import check_positive_int, check_quantiles
+from keras_transformer.type_hints import Floats, Numbers
 
 
 def seasonal_naive(
-    history: ArrayLike, horizon: int, period: int = 1, quantiles: Sequence[float] = ()
-) -> np.ndarray:
+    history: Numbers, horizon: int, period: int = 1, quantiles: Sequence[float] = ()
+) -> Floats:
     """Repeats the last season: the forecast that every model has to beat.
 
     Hyndman and Athanasopoulos (2021), "Forecasting: Principles and Practice", section 5.2. A
@@ -55,7 +55,7 @@ def seasonal_naive(
     return np.concatenate([forecast, forecast + errors], axis=1)
 
 
-def naive_error(history: ArrayLike, period: int = 1) -> float:
+def naive_error(history: Numbers, period: int = 1) -> float:
     """Computes the mean of `|y_t - y_(t - m)|`, the error of repeating the last season.
 
     It is the unit of `mase` and `scaled_pinball`.
@@ -98,7 +98,7 @@ def naive_error(history: ArrayLike, period: int = 1) -> float:
     return error
 
 
-def mase(targets: ArrayLike, forecasts: ArrayLike, history: ArrayLike, period: int = 1) -> float:
+def mase(targets: Numbers, forecasts: Numbers, history: Numbers, period: int = 1) -> float:
     """Computes the mean absolute scaled error, `mean |y - f| / naive_error(history, period)`.
 
     Hyndman and Koehler (2006), "Another look at measures of forecast accuracy", section 3. Below 1
@@ -126,10 +126,10 @@ def mase(targets: ArrayLike, forecasts: ArrayLike, history: ArrayLike, period: i
 
 
 def scaled_pinball(
-    targets: ArrayLike,
-    forecasts: ArrayLike,
+    targets: Numbers,
+    forecasts: Numbers,
     quantiles: Sequence[float],
-    history: ArrayLike,
+    history: Numbers,
     period: int = 1,
 ) -> float:
     """Computes the mean pinball loss of quantiles, in the unit of `mase`.
@@ -163,7 +163,7 @@ def scaled_pinball(
     return float(np.mean(losses) / naive_error(history, period))
 
 
-def interval_coverage(targets: ArrayLike, low: ArrayLike, high: ArrayLike) -> float:
+def interval_coverage(targets: Numbers, low: Numbers, high: Numbers) -> float:
     """Computes the share of targets in an interval.
 
     Between the 0.1- and the 0.9-quantile it should be 0.8.

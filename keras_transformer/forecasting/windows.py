@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from keras_transformer.checks import check_count, check_positive_int
+from keras_transformer.type_hints import Floats, Integers, Numbers
 
 
 class ForecastWindows(NamedTuple):
@@ -22,17 +22,17 @@ class ForecastWindows(NamedTuple):
         ((4, 4, 1), (4, 4), (4, 2, 1))
     """
 
-    inputs: dict[str, np.ndarray]
-    targets: np.ndarray
+    inputs: dict[str, Floats]
+    targets: Floats
 
 
 def windows_at(
-    series: ArrayLike,
-    origins: ArrayLike,
+    series: Numbers,
+    origins: Numbers,
     *,
     history_length: int,
     horizon: int,
-    covariates: ArrayLike | None = None,
+    covariates: Numbers | None = None,
 ) -> ForecastWindows:
     """Cuts the window before each origin, and the steps from the origin on.
 
@@ -84,11 +84,11 @@ def windows_at(
 
 
 def rolling_windows(
-    series: ArrayLike | list[ArrayLike],
+    series: Numbers,
     *,
     history_length: int,
     horizon: int,
-    covariates: ArrayLike | list[ArrayLike] | None = None,
+    covariates: Numbers | None = None,
     min_history: int | None = None,
     stride: int = 1,
 ) -> ForecastWindows:
@@ -133,7 +133,7 @@ def rolling_windows(
     return ForecastWindows({name: x[whole] for name, x in inputs.items()}, targets[whole])
 
 
-def rolling_origins(length: int, horizon: int, *, first: int, stride: int = 1) -> np.ndarray:
+def rolling_origins(length: int, horizon: int, *, first: int, stride: int = 1) -> Integers:
     """Lists the origins of a rolling evaluation: the model is fitted once, the history grows.
 
     Tashman (2000), "Out-of-sample tests of forecasting accuracy". Fit on
@@ -166,7 +166,7 @@ def rolling_origins(length: int, horizon: int, *, first: int, stride: int = 1) -
     return np.arange(first, length - horizon + 1, stride)
 
 
-def _columns(name: str, values: ArrayLike) -> np.ndarray:
+def _columns(name: str, values: Numbers) -> np.ndarray:
     """Turns (T,) or (T, F) into (T, F), float64."""
     values = np.asarray(values, "float64")
     if values.ndim not in (1, 2):
@@ -174,7 +174,7 @@ def _columns(name: str, values: ArrayLike) -> np.ndarray:
     return values[:, None] if values.ndim == 1 else values
 
 
-def _check_origins(origins: ArrayLike, length: int, horizon: int) -> np.ndarray:
+def _check_origins(origins: Numbers, length: int, horizon: int) -> np.ndarray:
     origins = np.asarray(origins).reshape(-1)
     if len(origins) and origins.dtype.kind not in "iu":
         raise ValueError(f"origins must be integers, the numbers of steps, but are {origins}.")
@@ -187,7 +187,7 @@ def _check_origins(origins: ArrayLike, length: int, horizon: int) -> np.ndarray:
     return origins
 
 
-def _check_covariates(covariates: ArrayLike, length: int) -> np.ndarray:
+def _check_covariates(covariates: Numbers, length: int) -> np.ndarray:
     covariates = _columns("covariates", covariates)
     gaps = ~np.isfinite(covariates)
     if len(covariates) != length or gaps.any():

@@ -12,6 +12,7 @@ from keras_transformer.decoding.strategies import Sample
 from keras_transformer.inference.text_search import as_tensor, detokenize, shift_right
 from keras_transformer.inference.translator import Translator, warn_of_cuts
 from keras_transformer.models.transformer import AttentionScores
+from keras_transformer.type_hints import Floats, Integers, Tensor
 
 ENCODER, DECODER, CROSS = "Encoder self-attention", "Decoder self-attention", "Cross-attention"
 
@@ -44,19 +45,19 @@ class Inspection(NamedTuple):
         ['Cross-attention', 'Decoder self-attention', 'Encoder self-attention']
     """
 
-    source_ids: np.ndarray
-    read_ids: np.ndarray
+    source_ids: Integers
+    read_ids: Integers
     source_pieces: list[str]
     read_pieces: list[str]
     target_pieces: list[str]
-    log_probs: np.ndarray
+    log_probs: Floats
     texts: list[str]
     scores: list[float]
     history: list[Hypothesis]
     history_pieces: list[str]
     attention: AttentionScores
 
-    def maps(self) -> dict:
+    def maps(self) -> dict[str, tuple[Tensor, list[str], list[str]]]:
         """The three uses of attention by name: scores (N, H, T, S), who looks, what at."""
         encoder, decoder, cross = self.attention
         return {

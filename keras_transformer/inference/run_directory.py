@@ -2,8 +2,8 @@
 
 import json
 from pathlib import Path
+from typing import Unpack
 
-from keras_transformer._typing import StrPath
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding.strategies import Strategy
 from keras_transformer.files import MAX_JSON_BYTES, FileError, parse_object
@@ -17,12 +17,13 @@ from keras_transformer.inference.run_files import (
     read_files,
     write_files,
 )
-from keras_transformer.inference.text_generator import TextGenerator
-from keras_transformer.inference.translator import Translator
+from keras_transformer.inference.text_generator import GeneratorOptions, TextGenerator
+from keras_transformer.inference.translator import Translator, TranslatorOptions
 from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.transformer import Transformer
 from keras_transformer.training.card import read_card
 from keras_transformer.training.weights import declared_shapes, load_weights, weights_as_bytes
+from keras_transformer.type_hints import StrPath
 from keras_transformer.version_directory import saved_model_path
 
 Model = Transformer | LanguageModel
@@ -124,7 +125,9 @@ def load_run(directory: StrPath) -> tuple[Model, Tokenizer]:
     return model, tokenizer
 
 
-def load_translator(directory: StrPath, strategy: Strategy | str = "beam", **options) -> Translator:
+def load_translator(
+    directory: StrPath, strategy: Strategy | str = "beam", **options: Unpack[TranslatorOptions]
+) -> Translator:
     """A `Translator` from a run directory.
 
     Args:
@@ -154,7 +157,7 @@ def load_translator(directory: StrPath, strategy: Strategy | str = "beam", **opt
 
 
 def load_generator(
-    directory: StrPath, strategy: Strategy | str = "greedy", **options
+    directory: StrPath, strategy: Strategy | str = "greedy", **options: Unpack[GeneratorOptions]
 ) -> TextGenerator:
     """A `TextGenerator` from a run directory.
 

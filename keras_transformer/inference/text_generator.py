@@ -1,6 +1,6 @@
 """Prompt to text: a tokenizer, a language model and a search as one object."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from keras_transformer.checks import check_texts
 from keras_transformer.data.tokenizer import Tokenizer
@@ -29,6 +29,14 @@ class Generations(NamedTuple):
     texts: list[str]
     continuations: list[str]
     scores: list[float]
+
+
+class GeneratorOptions(TypedDict, total=False):
+    """The arguments of `TextGenerator` that are numbers."""
+
+    max_length: int
+    batch_size: int
+    num_parallel_batches: int
 
 
 class TextGenerator(TextModule):

@@ -1,9 +1,11 @@
 """What `Translator` and `TextGenerator` have in common: checks of their parts, and the export."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from keras_transformer.backend import check_tensorflow
-from keras_transformer.checks import check_ints
+from keras_transformer.checks import check_has, check_ints, check_tokenizer
+from keras_transformer.type_hints import StrPath
 
 # A vocabulary may have up to this many ids more than the tokenizer, to be a multiple of 64 or 128.
 VOCABULARY_PADDING = 128
@@ -41,7 +43,13 @@ class TextModule:
         self.run_card = None  # `load_translator` and `load_generator` know the run
 
     def export(
-        self, directory, *, precision="float32", signatures=None, overwrite=False, warmup=None
+        self,
+        directory: StrPath,
+        *,
+        precision: str = "float32",
+        signatures: Sequence[str] | None = None,
+        overwrite: bool = False,
+        warmup: Sequence[str] | None = None,
     ) -> str:
         """Writes `directory/<version>/`, a SavedModel for TensorFlow Serving.
 
@@ -90,8 +98,8 @@ def check_fit(what: str, kind: str, model, sizes, tokenizer) -> None:
         ValueError: if the backend has no graphs, or a vocabulary size is not the tokenizer's.
     """
     check_tensorflow(what)
-    _check_has("model", kind, model, (*sizes, *SEARCH_METHODS))
-    _check_has("tokenizer", "Tokenizer", tokenizer, ("vocab_size", "tokenize", "detokenize"))
+    check_has("model", kind, model, (*sizes, *SEARCH_METHODS))
+    check_tokenizer(tokenizer, "detokenize", "pieces")
     for name in sizes:
         size = getattr(model, name)
         if not 0 <= size - tokenizer.vocab_size < VOCABULARY_PADDING:
@@ -99,11 +107,3 @@ def check_fit(what: str, kind: str, model, sizes, tokenizer) -> None:
                 f"The model's {name} is {size}, but the tokenizer has {tokenizer.vocab_size} ids; "
                 "use the tokenizer that the model was trained with."
             )
-
-
-def _check_has(name, kind, value, attributes) -> None:
-    missing = [attribute for attribute in attributes if not hasattr(value, attribute)]
-    if missing:
-        raise TypeError(
-            f"{name} must be a {kind}, but is {value!r}, which has no {', '.join(missing)}."
-        )

@@ -1,6 +1,7 @@
 """Text to text: a tokenizer, a model and a search as one object."""
 
 import warnings
+from typing import TypedDict
 
 from keras_transformer.checks import check_aligned, check_int, check_number, check_texts
 from keras_transformer.data.tokenizer import Tokenizer
@@ -16,9 +17,19 @@ from keras_transformer.inference.text_module import TextModule
 from keras_transformer.inference.text_search import as_tensor, ask_in_batches
 from keras_transformer.inference.translation_graph import TranslationGraph
 from keras_transformer.models.transformer import Transformer
+from keras_transformer.type_hints import StrPath
 
 # The strings of one call of a graph, which splits them further.
 TEXTS_AT_A_TIME, ALIGNED_AT_A_TIME = 4096, 512
+
+
+class TranslatorOptions(TypedDict, total=False):
+    """The arguments of `Translator` that are numbers."""
+
+    max_source_length: int
+    max_length: int
+    batch_size: int
+    num_parallel_batches: int
 
 
 class Translator(TextModule):
@@ -233,7 +244,9 @@ class Translator(TextModule):
                 )
         return options
 
-    def export_ctranslate2(self, directory, *, quantization=None, overwrite=False) -> str:
+    def export_ctranslate2(
+        self, directory: StrPath, *, quantization: str | None = None, overwrite: bool = False
+    ) -> str:
         """Writes the model for CTranslate2; see `export.ctranslate2`."""
         from keras_transformer.export.ctranslate2 import export_ctranslate2
 

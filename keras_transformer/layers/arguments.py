@@ -1,6 +1,6 @@
 """The arguments of a layer: kept for its config, and passed on to the layers that it makes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, TypedDict
 
@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_transformer.checks import check_bool
+from keras_transformer.type_hints import Elementwise
 
 
 class LayerOptions(TypedDict, total=False):
@@ -20,7 +21,7 @@ class LayerOptions(TypedDict, total=False):
     dropout: float
     attention_dropout: float
     feed_forward_dropout: float
-    activation: str | Callable
+    activation: str | Elementwise
     norm_first: bool
     norm: str
     use_bias: bool

@@ -1,19 +1,17 @@
 """Scaled dot-product attention (paper, section 3.2.1)."""
 
-from collections.abc import Callable
-
 import keras
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.backend import HAS_FUSED_ATTENTION, fused_attention, matmul_by_head
 from keras_transformer.layers.masks import as_mask
+from keras_transformer.type_hints import Elementwise, Tensor, TensorLike
 
 # The logit of a hidden key. It is finite, so that the softmax is defined where all are hidden.
 HIDDEN = -1e30
 
 
-def attention_scores(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
+def attention_scores(query: TensorLike, key: TensorLike, mask: TensorLike | None = None) -> Tensor:
     """How much each query attends to each key: `softmax(Q K^T / sqrt(d_k))` (paper, equation 1).
 
     Args:
@@ -43,11 +41,11 @@ def attention_scores(query: Tensor, key: Tensor, mask: Tensor | None = None) -> 
 
 
 def dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None = None,
-    dropout: Callable | None = None,
+    query: TensorLike,
+    key: TensorLike,
+    value: TensorLike,
+    mask: TensorLike | None = None,
+    dropout: Elementwise | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`softmax(Q K^T / sqrt(d_k)) V` (paper, equation 1).
 

@@ -6,8 +6,8 @@ layer is called with. A `Memory` is a tuple, and Keras treats its tensors as it 
 
 from typing import NamedTuple
 
-from keras_transformer._typing import Tensor
 from keras_transformer.backend import write_slice, write_slice_in_place
+from keras_transformer.type_hints import Tensor, TensorLike
 
 
 class Memory(NamedTuple):
@@ -46,7 +46,10 @@ class KVCache:
     """
 
     def __init__(
-        self, keys: Tensor | None = None, values: Tensor | None = None, index: int | Tensor = 0
+        self,
+        keys: TensorLike | None = None,
+        values: TensorLike | None = None,
+        index: int | TensorLike = 0,
     ):
         self.keys, self.values, self.index = keys, values, index
 

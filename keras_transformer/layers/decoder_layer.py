@@ -1,22 +1,25 @@
 """One layer of the decoder: right half of the paper's figure 1, or that of a language model."""
 
-from collections.abc import Callable
 from functools import partial
+from typing import Unpack
 
 import keras
 from keras import ops
 
 from keras_transformer.checks import check_rate
+from keras_transformer.keras_names import KerasNames
 from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.attention_memory import attend
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.low_rank import LowRankAdaptation
 from keras_transformer.layers.masks import join_masks, takes_carried_masks
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
+from keras_transformer.type_hints import Elementwise, KerasOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(KerasNames, LowRankAdaptation, keras.layers.Layer):
     """Causal self-attention, attention to the encoder's output, then a feed-forward network.
 
     "Attention Is All You Need", section 3.1. Each sub-layer is in a residual connection. Without
@@ -74,13 +77,13 @@ class DecoderLayer(keras.layers.Layer):
         dropout: float = 0.1,
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
-        activation: str | Callable = "relu",
+        activation: str | Elementwise = "relu",
         norm_first: bool = False,
         norm: str = "layer_norm",
         rotary: bool = False,
         use_bias: bool = True,
         cross_attention: bool = True,
-        **kwargs,
+        **kwargs: Unpack[KerasOptions],
     ):
         # Else Keras would cast a `Memory` in every step, if sub-layers have another dtype.
         super().__init__(autocast=False, **kwargs)

@@ -24,6 +24,14 @@ class Dense(keras.layers.Dense):
             kwargs["use_bias"] = check_bool("use_bias", kwargs["use_bias"])
         super().__init__(check_positive_int("units", units), **kwargs)
 
+    is_matrix = False  # whether others read its kernel, which must then stay as it is
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        if self.is_matrix:
+            raise NotImplementedError(f"{self.name} is not quantized: the loss reads its kernel.")
+        # Keras refuses subclasses, whose `call` may be another. This one computes the same.
+        super().quantize(mode, type_check=False, config=config)
+
     def call(self, inputs, training=None):
         if len(inputs.shape) == 2:
             return super().call(inputs, training=training)

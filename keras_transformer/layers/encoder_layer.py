@@ -1,21 +1,24 @@
 """One layer of the encoder: left half of the paper's figure 1."""
 
-from collections.abc import Callable
 from functools import partial
+from typing import Unpack
 
 import keras
 
 from keras_transformer.checks import check_rate
+from keras_transformer.keras_names import KerasNames
 from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.attention_memory import attend
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.low_rank import LowRankAdaptation
 from keras_transformer.layers.masks import join_masks, takes_carried_masks
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
+from keras_transformer.type_hints import Elementwise, KerasOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class EncoderLayer(keras.layers.Layer):
+class EncoderLayer(KerasNames, LowRankAdaptation, keras.layers.Layer):
     """Self-attention, then a feed-forward network, each in a residual connection.
 
     "Attention Is All You Need", section 3.1. It is post-norm, as in the paper. With
@@ -61,12 +64,12 @@ class EncoderLayer(keras.layers.Layer):
         dropout: float = 0.1,
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
-        activation: str | Callable = "relu",
+        activation: str | Elementwise = "relu",
         norm_first: bool = False,
         norm: str = "layer_norm",
         rotary: bool = False,
         use_bias: bool = True,
-        **kwargs,
+        **kwargs: Unpack[KerasOptions],
     ):
         super().__init__(**kwargs)
         self.supports_masking = True

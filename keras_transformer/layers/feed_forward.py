@@ -1,21 +1,24 @@
 """The position-wise network of the paper's section 3.3."""
 
-from collections.abc import Callable
+from typing import Unpack
 
 import keras
 from keras import ops
 
 from keras_transformer.checks import check_positive_int, check_rate
+from keras_transformer.keras_names import KerasNames
 from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.low_rank import LowRankAdaptation
+from keras_transformer.type_hints import Elementwise, KerasOptions
 
 # The gate's activation in each variant that Shazeer (2020) names.
 GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(KerasNames, LowRankAdaptation, keras.layers.Layer):
     """Two dense layers at each position: `FFN(x) = max(0, x W_1 + b_1) W_2 + b_2`.
 
     Attention mixes positions; this network changes each one alone ("Attention Is All You Need",
@@ -51,9 +54,9 @@ class FeedForward(keras.layers.Layer):
         d_ff: int,
         *,
         dropout: float = 0.0,
-        activation: str | Callable = "relu",
+        activation: str | Elementwise = "relu",
         use_bias: bool = True,
-        **kwargs,
+        **kwargs: Unpack[KerasOptions],
     ):
         super().__init__(**kwargs)
         self.supports_masking = True

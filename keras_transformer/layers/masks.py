@@ -6,10 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer._typing import Tensor
+from keras_transformer.type_hints import Tensor, TensorLike
 
 
-def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
+def padding_mask(ids: TensorLike, pad_id: int) -> Tensor:
     """Marks the positions of `ids` that hold a real token.
 
     Args:
@@ -27,7 +27,9 @@ def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
 
 
 def causal_mask(
-    query_length: int | Tensor, key_length: int | Tensor | None = None, first: int | Tensor = 0
+    query_length: int | TensorLike,
+    key_length: int | TensorLike | None = None,
+    first: int | TensorLike = 0,
 ) -> Tensor:
     """Lets each position attend to itself and to those before it (paper, section 3.2.3).
 
@@ -82,7 +84,7 @@ def as_mask(name, mask):
     return ops.cast(mask, "bool")
 
 
-def combine_masks(*masks: Tensor | None) -> Tensor | None:
+def combine_masks(*masks: TensorLike | None) -> Tensor | None:
     """Joins masks with "and"; None hides nothing.
 
     Args:

@@ -2,22 +2,26 @@
 
 import math
 from functools import partial
+from typing import Unpack
 
 import keras
 from keras import ops
 
 from keras_transformer.checks import check_heads, check_rate
+from keras_transformer.keras_names import KerasNames
 from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.attention import attention
 from keras_transformer.layers.attention_memory import Memory
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.low_rank import LowRankAdaptation
 from keras_transformer.layers.masks import full_mask, takes_carried_masks
 from keras_transformer.layers.rotary import rotate
+from keras_transformer.type_hints import KerasOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(KerasNames, LowRankAdaptation, keras.layers.Layer):
     """Attention in `num_heads` subspaces at once.
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O` with
@@ -71,7 +75,7 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout: float = 0.0,
         rotary: bool = False,
         use_bias: bool = True,
-        **kwargs,
+        **kwargs: Unpack[KerasOptions],
     ):
         super().__init__(**kwargs)
         self.supports_masking = True

@@ -2,11 +2,11 @@
 
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.layers.masks import as_mask
+from keras_transformer.type_hints import Tensor, TensorLike
 
 
-def masked_mean(x: Tensor, padding_mask: Tensor) -> Tensor:
+def masked_mean(x: TensorLike, padding_mask: TensorLike) -> Tensor:
     """Averages vectors over the real positions.
 
     Args:

@@ -1,20 +1,24 @@
 """Token embeddings plus the sinusoids of the paper's section 3.5."""
 
+from typing import Unpack
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.backend import take
 from keras_transformer.checks import check_positive_int, check_rate
+from keras_transformer.keras_names import KerasNames
 from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.type_hints import Floats, KerasOptions
 
 # How a model learns the order of its tokens: from sinusoids added to the embeddings, or from
 # rotations of queries and keys.
 POSITIONS = ("sinusoidal", "rotary")
 
 
-def sinusoidal_positions(length: int, d_model: int) -> np.ndarray:
+def sinusoidal_positions(length: int, d_model: int) -> Floats:
     """Computes the positional encoding of "Attention Is All You Need", section 3.5.
 
     `PE(pos, 2i) = sin(pos / 10000^(2i/d))` and `PE(pos, 2i+1) = cos(pos / 10000^(2i/d))`. Each
@@ -40,7 +44,7 @@ def sinusoidal_positions(length: int, d_model: int) -> np.ndarray:
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class PositionalEmbedding(keras.layers.Layer):
+class PositionalEmbedding(KerasNames, keras.layers.Layer):
     """Embeds token ids and adds their positions.
 
     Attention alone sees a set; the sinusoids tell it the order. The embedding is multiplied by
@@ -80,7 +84,7 @@ class PositionalEmbedding(keras.layers.Layer):
         dropout: float = 0.0,
         max_length: int = 2048,
         sinusoids: bool = True,
-        **kwargs,
+        **kwargs: Unpack[KerasOptions],
     ):
         super().__init__(autocast=False, **kwargs)  # it would round ids given as floats
         self.supports_masking = True

@@ -1,18 +1,20 @@
 """The decoder-only model: predicts a text's next token from the tokens before it."""
 
-from collections.abc import Callable
+from typing import Unpack
 
 import keras
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.data.special_tokens import END_ID, PAD_ID
+from keras_transformer.decoding.strategies import Strategy
 from keras_transformer.layers.arguments import keep_arguments, layer_options
 from keras_transformer.layers.attention_memory import KVCache
 from keras_transformer.layers.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from keras_transformer.models.decoder import Decoder
+from keras_transformer.models.generation import Rows, padded_rows, search_ids
 from keras_transformer.models.search_cache import pad_keys
 from keras_transformer.models.token_model import TokenModel
+from keras_transformer.type_hints import Elementwise, KerasOptions, Tensor, TensorLike
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -65,13 +67,13 @@ class LanguageModel(TokenModel):
         dropout: float = 0.1,
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
-        activation: str | Callable = "relu",
+        activation: str | Elementwise = "relu",
         norm_first: bool = True,
         norm: str = "layer_norm",
         use_bias: bool = True,
         positions: str = "sinusoidal",
         max_length: int = 1024,
-        **kwargs,
+        **kwargs: Unpack[KerasOptions],
     ):
         super().__init__(**kwargs)
         arguments = keep_arguments(self, locals())
@@ -146,6 +148,36 @@ class LanguageModel(TokenModel):
             "visible": ops.pad(visible, ((0, 0), (0, 0), (0, more))),  # (B, K, P + L * K)
         }
 
+    def generate(
+        self, prompt_ids: Rows, strategy: Strategy | str = "greedy", *, max_length: int = 64
+    ) -> list[list[int]]:
+        """Continues ids by ids, for a tokenizer of your own; `TextGenerator` continues texts.
+
+        Args:
+            prompt_ids: rows of ids; 0 is padding, and an empty row begins a text. The token 3 ends
+                a text, as in training.
+            strategy: `Greedy(...)`, `Sample(...)`, `Beam(...)`, or "greedy" or "beam".
+            max_length: the most tokens of a continuation, the end token included.
+
+        Returns:
+            A list of ids for each row: the continuation, without the end token.
+
+        Raises:
+            ValueError: if `prompt_ids` are not rows of ids, or an argument is out of range.
+
+        Example:
+            >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 16}
+            >>> model = LanguageModel(**sizes, vocab_size=12)
+            >>> [len(ids) <= 4 for ids in model.generate([[5, 6], []], max_length=4)]
+            [True, True]
+        """
+        ids = padded_rows("prompt_ids", prompt_ids, self.vocab_size)
+
+        def begin(ids):
+            return split_prompts(ids)[::-1]
+
+        return search_ids(self, ids, strategy, begin, end_id=END_ID, max_length=max_length)
+
     def check_batch(self, inputs, labels=None, sample_weight=None):
         if isinstance(inputs, (tuple, list, dict)):
             raise ValueError(
@@ -174,7 +206,7 @@ def text_numbers(ids):
     return ops.cumsum(ops.cast(ops.equal(ids, END_ID), "int32"), axis=1)
 
 
-def split_prompts(prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
+def split_prompts(prompt_ids: TensorLike) -> tuple[Tensor, Tensor]:
     """Splits prompts into the contexts and the first tokens of a search.
 
     A prompt follows the end token of the text before it, and its last token begins the search.

@@ -1,6 +1,6 @@
 """The encoder with a head that classifies a sequence."""
 
-from collections.abc import Callable
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -15,6 +15,7 @@ from keras_transformer.layers.pooling import masked_mean
 from keras_transformer.models.encoder import Encoder
 from keras_transformer.models.sequence_model import SequenceModel
 from keras_transformer.training.losses import check_weights
+from keras_transformer.type_hints import Elementwise, KerasOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -66,12 +67,12 @@ class SequenceClassifier(SequenceModel):
         dropout: float = 0.1,
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
-        activation: str | Callable = "relu",
+        activation: str | Elementwise = "relu",
         norm_first: bool = False,
         norm: str = "layer_norm",
         use_bias: bool = True,
         max_length: int = 2048,
-        **kwargs,
+        **kwargs: Unpack[KerasOptions],
     ):
         super().__init__(**kwargs)
         options = layer_options(keep_arguments(self, locals()))

@@ -4,7 +4,9 @@ import keras
 
 from keras_transformer import backend
 from keras_transformer.checks import check_choice
+from keras_transformer.keras_names import KerasNames
 from keras_transformer.layers.arguments import config_of
+from keras_transformer.layers.low_rank import LowRankAdaptation, dense_layers
 from keras_transformer.layers.positional_embedding import POSITIONS, PositionalEmbedding
 
 
@@ -23,7 +25,7 @@ def check_floatx():
         )
 
 
-class SequenceModel(keras.Model):
+class SequenceModel(KerasNames, LowRankAdaptation, keras.Model):
     """A model that knows its inputs: it has weights, and can be exported, before its first call.
 
     The `__init__` of a subclass calls `keep_arguments`, and at its end `build()`.
@@ -137,4 +139,11 @@ class SequenceModel(keras.Model):
         setattr(self, name, backend.checked_function(make, self.check_batch))
 
     def get_config(self):
-        return {**super().get_config(), **config_of(self)}
+        config = {**super().get_config(), **config_of(self)}
+        quantized = [layer for layer in dense_layers(self) if layer.quantization_mode]
+        if quantized:  # so that a loaded model has the same layers quantized
+            policies = keras.dtype_policies.DTypePolicyMap(default_policy=self.dtype_policy)
+            for layer in quantized:
+                policies[layer.path] = layer.dtype_policy
+            config["dtype"] = keras.dtype_policies.serialize(policies)
+        return config

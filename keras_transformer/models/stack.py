@@ -5,11 +5,14 @@ from typing import Unpack
 import keras
 
 from keras_transformer.checks import check_positive_int
+from keras_transformer.keras_names import KerasNames
 from keras_transformer.layers.arguments import LayerOptions, config_of, keep_arguments
+from keras_transformer.layers.low_rank import LowRankAdaptation
 from keras_transformer.layers.norms import make_norm
+from keras_transformer.type_hints import DTypePolicy
 
 
-class Stack(keras.layers.Layer):
+class Stack(KerasNames, LowRankAdaptation, keras.layers.Layer):
     """A stack of `num_layers` layers, with one more norm at the end if they are pre-norm.
 
     A subclass defines `layer_class`, and calls its `layers` and `final_norm`.
@@ -31,7 +34,7 @@ class Stack(keras.layers.Layer):
         d_ff: int,
         *,
         name: str | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
+        dtype: str | DTypePolicy | None = None,
         trainable: bool = True,
         **options: Unpack[LayerOptions],
     ):

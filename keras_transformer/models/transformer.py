@@ -1,24 +1,26 @@
 """The encoder-decoder model of "Attention Is All You Need", figure 1."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.checks import check_choice, check_positive_int
-from keras_transformer.data.special_tokens import PAD_ID
+from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID
+from keras_transformer.decoding.strategies import Strategy
 from keras_transformer.layers.arguments import keep_arguments, layer_options
 from keras_transformer.layers.attention_memory import ScoreRecorder
 from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.masks import padding_mask
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.encoder import Encoder
+from keras_transformer.models.generation import Rows, padded_rows, search_ids
 from keras_transformer.models.search_cache import empty_cache
 from keras_transformer.models.sequence_model import ids_spec
 from keras_transformer.models.token_model import TokenModel
+from keras_transformer.type_hints import Elementwise, KerasOptions, Tensor
 
 TIED_EMBEDDINGS = ("all", "source_target", "target_output", "none")
 
@@ -72,8 +74,8 @@ class Transformer(TokenModel):
         max_length: the longest sequence that a graph of unknown length can read.
 
     Call arguments:
-        inputs: a pair `(source_ids, target_ids)`, integers (B, S) and (B, T), padded with 0.
-            Targets begin with the start token.
+        inputs: a pair `(source_ids, target_ids)`, integers (B, S) and (B, T), padded with 0; or a
+            dict with these names. Targets begin with the start token.
         training: whether dropout is applied.
 
     Returns:
@@ -104,14 +106,14 @@ class Transformer(TokenModel):
         dropout: float = 0.1,
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
-        activation: str | Callable = "relu",
+        activation: str | Elementwise = "relu",
         norm_first: bool = False,
         norm: str = "layer_norm",
         use_bias: bool = True,
         positions: str = "sinusoidal",
         tied_embeddings: str = "all",
         max_length: int = 2048,
-        **kwargs,
+        **kwargs: Unpack[KerasOptions],
     ):
         super().__init__(**kwargs)
         arguments = keep_arguments(self, locals())
@@ -134,6 +136,7 @@ class Transformer(TokenModel):
             self.output_projection = Dense(
                 self.target_vocab_size, use_bias=False, name="output_projection", dtype=policy
             )
+            self.output_projection.is_matrix = True
         self.encoder = Encoder(num_layers, *sizes, name="encoder", dtype=policy, **options)
         depth = num_decoder_layers or num_layers
         self.decoder = Decoder(depth, *sizes, name="decoder", dtype=policy, **options)
@@ -153,8 +156,7 @@ class Transformer(TokenModel):
         Returns:
             Tensor (B, T, D).
         """
-        self._check_pair(inputs)
-        source_ids, target_ids = inputs
+        source_ids, target_ids = as_pair(inputs)
         encoder_scores, decoder_scores = scores or (None, None)
         return self.decoder(
             self.target_embedding(target_ids, training=training),
@@ -212,16 +214,45 @@ class Transformer(TokenModel):
             cache["coverage"] = ops.zeros((batch_size, beam_size, source_length), "float32")
         return cache
 
-    def check_batch(self, inputs, labels=None, sample_weight=None):
-        self._check_pair(inputs)
-        super().check_batch(inputs, labels, sample_weight)
+    def translate(
+        self,
+        source_ids: Rows,
+        strategy: Strategy | str = "beam",
+        *,
+        max_length: int = 256,
+        start_id: int = START_ID,
+        end_id: int = END_ID,
+    ) -> list[list[int]]:
+        """Translates ids to ids, for a tokenizer of your own; `Translator` translates texts.
 
-    def _check_pair(self, inputs):
-        if not isinstance(inputs, (tuple, list)) or len(inputs) != 2:
-            raise ValueError(
-                "Transformer takes a pair, (source_ids, target_ids), but received a "
-                f"{type(inputs).__name__}."
-            )
+        Args:
+            source_ids: rows of ids as in training, usually with an end token; 0 is padding.
+            strategy: `Beam(...)`, `Greedy(...)`, `Sample(...)`, or "beam" or "greedy".
+            max_length: the most tokens of a translation, the end token included.
+            start_id: the token that targets began with in training.
+            end_id: the token that ended them.
+
+        Returns:
+            A list of ids for each row, without `start_id`, `end_id` and padding.
+
+        Raises:
+            ValueError: if `source_ids` are not rows of ids, or an argument is out of range.
+
+        Example:
+            >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 16}
+            >>> model = Transformer(**sizes, source_vocab_size=12)
+            >>> [len(ids) <= 4 for ids in model.translate([[5, 6, 3], [7, 3]], max_length=4)]
+            [True, True]
+        """
+        ids = padded_rows("source_ids", source_ids, self.source_vocab_size)
+
+        def begin(ids):
+            return np.full(len(ids), start_id, "int32"), ids
+
+        return search_ids(self, ids, strategy, begin, end_id=end_id, max_length=max_length)
+
+    def check_batch(self, inputs, labels=None, sample_weight=None):
+        super().check_batch(as_pair(inputs), labels, sample_weight)
 
     def _check_tying(self):
         same_vocabulary = self.tied_embeddings in ("all", "source_target")
@@ -234,4 +265,18 @@ class Transformer(TokenModel):
             )
 
     def compute_output_shape(self, input_shape):
-        return (*input_shape[1], self.target_vocab_size)
+        return (*as_pair(input_shape)[1], self.target_vocab_size)
+
+
+def as_pair(inputs):
+    """Returns the inputs of a `Transformer` as a pair; raises a ValueError for others."""
+    names = ("source_ids", "target_ids")
+    if isinstance(inputs, dict) and set(inputs) == set(names):
+        return tuple(inputs[name] for name in names)
+    if not isinstance(inputs, (tuple, list)) or len(inputs) != 2:
+        found = f"the names {sorted(inputs)}" if isinstance(inputs, dict) else type(inputs).__name__
+        raise ValueError(
+            "Transformer takes a pair, (source_ids, target_ids), or a dict of these two names, but "
+            f"received {found}."
+        )
+    return inputs

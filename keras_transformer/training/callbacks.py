@@ -4,11 +4,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, contextmanager
-from os import PathLike
 
 import keras
 
 from keras_transformer.checks import check_choice, check_positive_int
+from keras_transformer.type_hints import StrPath
 
 
 class TokensPerSecond(keras.callbacks.Callback):
@@ -178,7 +178,7 @@ class TranslationMonitor(keras.callbacks.Callback):
         sources: Sequence[str],
         references: Sequence[str],
         *,
-        log_dir: str | PathLike | None = None,
+        log_dir: StrPath | None = None,
         num_samples: int = 5,
     ):
         super().__init__()
@@ -281,6 +281,9 @@ class StopOnNaN(keras.callbacks.Callback):
     Example:
         >>> callbacks = [StopOnNaN(), TokenLogs()]
     """
+
+    def __init__(self):
+        super().__init__()
 
     def on_train_batch_end(self, batch, logs=None):
         loss = float((logs or {}).get("loss", 0.0))

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from os import PathLike
 from pathlib import Path
 
 import keras
@@ -20,6 +19,7 @@ from keras_transformer.files import (
 from keras_transformer.training.distribution import scope_of
 from keras_transformer.training.state_file import STATE, State, read_state, write_state
 from keras_transformer.training.weights import load_weights, weights_as_bytes
+from keras_transformer.type_hints import KerasModel, StrPath
 
 WEIGHTS = "epoch-{:05d}.weights.h5"
 # The sizes and hashes of the weights of epochs, in the same directory.
@@ -58,7 +58,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         0
     """
 
-    def __init__(self, directory: str | PathLike, *, keep: int = 2):
+    def __init__(self, directory: StrPath, *, keep: int = 2):
         super().__init__()
         self.directory = Path(directory)
         self.keep = keep
@@ -195,7 +195,7 @@ class EpochWeights(keras.callbacks.Callback):
         ['epoch-00001.weights.h5']
     """
 
-    def __init__(self, directory: str | PathLike, *, keep: int = 10, monitor: str = "val_bleu"):
+    def __init__(self, directory: StrPath, *, keep: int = 10, monitor: str = "val_bleu"):
         super().__init__()
         self.directory = Path(directory)
         self.keep = keep
@@ -247,7 +247,7 @@ class EpochWeights(keras.callbacks.Callback):
         return [self.directory / WEIGHTS.format(epoch) for epoch in epochs]
 
 
-def average_weights(model: keras.Model, paths: Iterable[str | PathLike]) -> None:
+def average_weights(model: KerasModel, paths: Iterable[StrPath]) -> None:
     """Gives a model the mean of weights on disk ("Attention Is All You Need", section 6.1).
 
     Args:

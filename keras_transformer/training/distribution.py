@@ -10,7 +10,7 @@ from keras_transformer.checks import check_choice
 STRATEGIES = ("none", "mirrored")
 
 
-def strategy_scope(name: str = "none") -> AbstractContextManager:
+def strategy_scope(name: str = "none") -> AbstractContextManager[object]:
     """Returns a context in which to create a model and its optimizer, and to compile it.
 
     Args:

@@ -3,15 +3,17 @@
 import keras
 from keras import ops
 
-from keras_transformer._typing import Tensor
 from keras_transformer.backend import add_at, non_negative
 from keras_transformer.checks import check_choice, check_rate
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.layers.masks import padding_mask
 from keras_transformer.training.distribution import replicas, sum_over_replicas
+from keras_transformer.type_hints import Tensor, TensorLike
 
 
-def smoothed_crossentropy(labels: Tensor, logits: Tensor, label_smoothing: float = 0.0) -> Tensor:
+def smoothed_crossentropy(
+    labels: TensorLike, logits: TensorLike, label_smoothing: float = 0.0
+) -> Tensor:
     """Computes the cross entropy between each label, smoothed over the vocabulary, and a softmax.
 
     With `q = (1 - e) * onehot(label) + e / V` it is

@@ -39,8 +39,8 @@ class MaskedAccuracy(TokenMean):
         1.0
     """
 
-    def __init__(self, name: str = "masked_accuracy", **kwargs):
-        super().__init__(name=name, **kwargs)
+    def __init__(self, name: str = "masked_accuracy", dtype: str | None = None):
+        super().__init__(name=name, dtype=dtype)
 
     def token_values(self, labels, logits):
         return ops.equal(labels, ops.cast(ops.argmax(logits, axis=-1), "int32"))
@@ -64,8 +64,8 @@ class Perplexity(TokenMean):
         4.0
     """
 
-    def __init__(self, name: str = "perplexity", **kwargs):
-        super().__init__(name=name, **kwargs)
+    def __init__(self, name: str = "perplexity", dtype: str | None = None):
+        super().__init__(name=name, dtype=dtype)
 
     def token_values(self, labels, logits):
         return smoothed_crossentropy(labels, logits)

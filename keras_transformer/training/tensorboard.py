@@ -3,15 +3,14 @@
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 
 import keras
 import numpy as np
-from numpy.typing import ArrayLike
 
 from keras_transformer.checks import check_int
 from keras_transformer.training.callbacks import number, summaries
+from keras_transformer.type_hints import Floats, Integers, Numbers, StrPath, TensorLike
 
 
 class TensorBoardMonitor(keras.callbacks.Callback):
@@ -36,7 +35,7 @@ class TensorBoardMonitor(keras.callbacks.Callback):
 
     def __init__(
         self,
-        log_dir: str | PathLike,
+        log_dir: StrPath,
         *,
         settings: Mapping[str, float | str | bool] | None = None,
         profile_steps: tuple[int, int] | None = None,
@@ -130,7 +129,12 @@ class AttentionMonitor(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, attention: Callable, pairs: Sequence, log_dir: str | PathLike, *, cell: int = 16
+        self,
+        attention: Callable[[tuple[TensorLike, TensorLike]], TensorLike],
+        pairs: Sequence[tuple[TensorLike, TensorLike]],
+        log_dir: StrPath,
+        *,
+        cell: int = 16,
     ):
         super().__init__()
         self.attention = attention
@@ -151,7 +155,7 @@ def scores_image(scores, cell: int) -> np.ndarray:
     return picture[None, :, :, None]
 
 
-def write_projector(log_dir: str | PathLike, embeddings: ArrayLike, pieces: Sequence[str]) -> None:
+def write_projector(log_dir: StrPath, embeddings: Numbers, pieces: Sequence[str]) -> None:
     """Writes the embeddings of a vocabulary for TensorBoard's tab Projector.
 
     Args:
@@ -176,7 +180,7 @@ def write_projector(log_dir: str | PathLike, embeddings: ArrayLike, pieces: Sequ
     )
 
 
-def read_curve(log_dir: str | PathLike, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+def read_curve(log_dir: StrPath, name: str) -> tuple[Integers, Floats] | None:
     """Reads a curve that a `TensorBoardMonitor` wrote.
 
     Args:

@@ -4,6 +4,6 @@ Each function returns a matplotlib figure; `attention_page` returns a page of HT
 Names are imported when you first use them.
 """
 
-from keras_transformer._lazy import lazy_names
+from keras_transformer import lazy
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_names(__name__)

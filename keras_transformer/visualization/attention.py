@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from keras import ops
 
-from keras_transformer._typing import Figure, Tensor
+from keras_transformer.type_hints import Figure, TensorLike
 from keras_transformer.visualization import figures
 
 # Inches: the cell of a word, the smallest map, the labels beside it.
@@ -17,7 +17,7 @@ LABELLED, CARD = 0.14, 2.25
 
 
 def attention_maps(
-    scores: Tensor, queries: Sequence[str], keys: Sequence[str], *, title: str = ""
+    scores: TensorLike, queries: Sequence[str], keys: Sequence[str], *, title: str = ""
 ) -> Figure:
     """Draws one map per head and layer: which word attends to which.
 
@@ -64,7 +64,7 @@ def attention_maps(
 
 
 def word_attention(
-    scores: Tensor, queries: Sequence[str], keys: Sequence[str], word: int, *, title: str = ""
+    scores: TensorLike, queries: Sequence[str], keys: Sequence[str], word: int, *, title: str = ""
 ) -> Figure:
     """Draws what one word attends to: one map per layer, with one row per head.
 
@@ -114,7 +114,7 @@ def word_attention(
     return figure
 
 
-def mean_attention(scores: Tensor, queries: Sequence[str], keys: Sequence[str]) -> Figure:
+def mean_attention(scores: TensorLike, queries: Sequence[str], keys: Sequence[str]) -> Figure:
     """Draws one small map with its words on both axes and its scale: the mean of some heads.
 
     Args:

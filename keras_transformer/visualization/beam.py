@@ -6,8 +6,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from keras_transformer._typing import Figure
 from keras_transformer.decoding.history import DEAD, ENDED, RETURNED, UNFINISHED, Hypothesis
+from keras_transformer.type_hints import Figure
 from keras_transformer.visualization import figures
 
 # Inches: a row, and the gap between two columns.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from keras import ops
 
-from keras_transformer._typing import Figure
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.layers.masks import causal_mask, combine_masks, padding_mask
+from keras_transformer.type_hints import Figure
 from keras_transformer.visualization import figures
 
 

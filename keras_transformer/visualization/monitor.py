@@ -8,7 +8,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from keras_transformer._typing import Figure, StrPath
+from keras_transformer.type_hints import Figure, StrPath
 from keras_transformer.visualization.figures import as_png
 
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from keras_transformer._typing import Tensor
+from keras_transformer.type_hints import TensorLike
 from keras_transformer.visualization.attention import check_scores
 from keras_transformer.visualization.figures import as_svg, visible
 
@@ -19,7 +19,7 @@ SPECIAL = {"<s>", "</s>", "<pad>", "<unk>"}
 
 
 def attention_page(
-    maps: Mapping[str, tuple[Tensor, Sequence[str], Sequence[str]]],
+    maps: Mapping[str, tuple[TensorLike, Sequence[str], Sequence[str]]],
     *,
     title: str = "Attention",
     shown: tuple[str, int] | None = None,

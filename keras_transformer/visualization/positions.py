@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from keras import ops
 
-from keras_transformer._typing import Figure, Tensor
+from keras_transformer.type_hints import Figure, TensorLike
 from keras_transformer.visualization.figures import ACCENT, SIGNED_COLORS, heat_map, new_figure
 
 
-def position_map(positions: Tensor) -> Figure:
+def position_map(positions: TensorLike) -> Figure:
     """Draws the encoding of each position as a row: fast waves on the left, slow ones right.
 
     Args:
@@ -38,7 +38,7 @@ def position_map(positions: Tensor) -> Figure:
     return figure
 
 
-def position_similarity(positions: Tensor) -> Figure:
+def position_similarity(positions: TensorLike) -> Figure:
     """Draws how similar the encodings of two positions are: their cosine.
 
     The line on the right is one row of the map: the middle position and all others. With sinusoids

@@ -6,7 +6,7 @@ import textwrap
 import unicodedata
 from collections.abc import Sequence
 
-from keras_transformer._typing import Figure
+from keras_transformer.type_hints import Figure
 from keras_transformer.visualization import figures
 
 # Characters of a line, lines of a text; inches of a picture that fills one of TensorBoard's cards.

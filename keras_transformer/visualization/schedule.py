@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from keras_transformer._typing import Figure
+from keras_transformer.type_hints import Figure, Numbers
 from keras_transformer.visualization.figures import INK, new_figure
 
 NUM_POINTS = 200
 
 
 def learning_rates(
-    schedules: Mapping[str, Callable],
+    schedules: Mapping[str, Callable[[int], object]],
     num_steps: int,
     *,
-    measured: tuple[ArrayLike, ArrayLike] | None = None,
+    measured: tuple[Numbers, Numbers] | None = None,
 ) -> Figure:
     """Draws the learning rate of schedules: the warm-up, the peak, the slow decay.
 

@@ -118,3 +118,13 @@ def test_classification_example_exports_the_classifier(eager, tmp_path, monkeypa
     ]
     assert lines[6].endswith("languages/1")
     assert (tmp_path / "languages" / "1" / "saved_model.pb").is_file()
+
+
+@pytest.mark.slow
+def test_the_example_of_jax_and_keras_distribution_learns_on_two_devices():
+    pytest.importorskip("jax", reason="needs the extra [jax]")
+    flags = {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    command = [sys.executable, EXAMPLES / "jax_devices.py", "--epochs", "6"]
+    options = {"env": {**os.environ, **flags}, "capture_output": True, "text": True}
+    output = subprocess.run(command, check=True, **options).stdout
+    assert "2 devices, accuracy" in output and output.endswith("[[10, 9, 8, 7, 6, 5]]\n")

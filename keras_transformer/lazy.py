@@ -10,6 +10,8 @@ import pkgutil
 import sys
 from importlib import import_module
 
+from keras_transformer.keras_names import CLASSES
+
 
 def lazy_names(package: str):
     """Makes the module functions that import a package's public names on first use (PEP 562).
@@ -25,7 +27,8 @@ def lazy_names(package: str):
 
     def get(name):
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            hint = f"; here it is {CLASSES[name]}" if name in CLASSES else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         home = homes[name]
         # A name that the package imports from itself is a module.
         is_module = home == package
