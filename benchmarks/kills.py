@@ -79,7 +79,8 @@ def command(out, text, options):
     """The command line of a training, by this file: no preset is so small."""
     arguments = ["--tsv", text, "--vocab-size", 400, "--batch-tokens", 512, "--keep", 2]
     arguments += ["--epochs", options.epochs, "--precision", "float32", "--clip-norm", 1.0]
-    arguments += ["--warmup-steps", 50, "--ema", 0.9, "--quiet", "--resume", "--out", out]
+    arguments += ["--warmup-steps", 50, "--ema", 0.9, "--bpe-dropout", 0.1, "--quiet"]
+    arguments += ["--resume", "--out", out]
     return [sys.executable, __file__, "train", *map(str, arguments)]
 
 

@@ -116,8 +116,6 @@ def fit(model, callbacks, train, valid, resumes, options) -> None:
     if resumes:
         first_epoch = callbacks.restore()
         log(f"going on after epoch {first_epoch}")
-        if options.bpe_dropout:  # SentencePiece 0.2.3 draws other samples in each process
-            log("note: --bpe-dropout splits words in another way in each process")
     if first_epoch < options.epochs and not callbacks.has_stopped():
         try:
             model.fit(

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_transformer import checks
 from keras_transformer.data.special_tokens import END_ID, START_ID
-from keras_transformer.data.token_rows import TokenPairs, sample_rows, tokenize_rows
+from keras_transformer.data.token_rows import TokenPairs, replaced, tokenize_rows
 from keras_transformer.data.tokenizer import Tokenizer
 
 ROWS_MULTIPLE = 8
@@ -108,6 +108,7 @@ class TokenBatches:
         self.tokenizer = tokenizer
         self.tokenized = TokenPairs(*(tokenize_rows(texts, tokenizer) for texts in self.texts))
         self.max_pair_length, self.bpe_dropout = max_pair_length, bpe_dropout
+        self.words = [tokenizer.words(texts) for texts in self.texts] if bpe_dropout else None
         self.shuffle, self.seed = shuffle, seed
         self.kept = np.flatnonzero(self.tokenized.lengths <= max_pair_length)
         self.num_too_long = len(self.texts[0]) - len(self.kept)
@@ -174,13 +175,16 @@ class TokenBatches:
         return pairs, plan
 
     def _pairs(self, epoch, attempt):
-        """Returns the token ids of an epoch."""
+        """Returns the token ids of an epoch; a text that gets too long keeps its plain ids."""
         if not self.bpe_dropout:
             return self.tokenized
         seeds = np.random.default_rng((self.seed, epoch, attempt)).integers(2**31, size=2)
-        sides = zip(self.texts, self.tokenized, map(int, seeds), strict=True)
-        settings = self.tokenizer, self.bpe_dropout, self.max_pair_length
-        return TokenPairs(*(sample_rows(*side, *settings) for side in sides))
+        sides = []
+        for words, plain, seed in zip(self.words, self.tokenized, seeds, strict=True):
+            rows = self.tokenizer.bpe_dropout.sample(words, self.bpe_dropout, seed)
+            too_long = np.flatnonzero(rows.lengths >= self.max_pair_length)
+            sides.append(replaced(rows, too_long, plain.of(too_long)) if len(too_long) else rows)
+        return TokenPairs(*sides)
 
     def _count_target_tokens(self, pairs):
         return int((pairs.targets.lengths[self.kept] + 1).sum())

@@ -1,6 +1,5 @@
 """Token ids of many texts, stored one after another in a single array."""
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,10 @@ class TokenRows(NamedTuple):
     @property
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
+
+    def of(self, rows: np.ndarray) -> "TokenRows":
+        """Returns some rows."""
+        return take(self.values, self.offsets[rows], self.lengths[rows])
 
     def padded(self, rows: np.ndarray, width: int) -> np.ndarray:
         """Returns some rows as a matrix (len(rows), width), padded with 0 at the end."""
@@ -43,14 +46,19 @@ class TokenPairs(NamedTuple):
         return np.maximum(self.sources.lengths, self.targets.lengths) + 1
 
 
-def sample_rows(texts, plain, seed, tokenizer, rate, max_length) -> TokenRows:
-    """Tokenizes strings with `Tokenizer.sample`; a text that gets too long keeps its plain ids."""
-    sampled = tokenizer.sample(texts, rate, seed)
-    for i, ids in enumerate(sampled):
-        if len(ids) >= max_length:
-            sampled[i] = plain.values[plain.offsets[i] : plain.offsets[i + 1]]
-    offsets = np.cumsum([0, *map(len, sampled)])
-    return TokenRows(np.fromiter(itertools.chain.from_iterable(sampled), "int32"), offsets)
+def take(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> TokenRows:
+    """Makes rows of parts of `values`, given where each part starts and how long it is."""
+    offsets = np.append(0, np.cumsum(lengths))
+    places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+    return TokenRows(values[places], offsets)
+
+
+def replaced(rows: TokenRows, places: np.ndarray, others: TokenRows) -> TokenRows:
+    """Returns the rows, with others at some places."""
+    starts, lengths = rows.offsets[:-1].copy(), rows.lengths
+    starts[places] = len(rows.values) + others.offsets[:-1]
+    lengths[places] = others.lengths
+    return take(np.concatenate([rows.values, others.values]), starts, lengths)
 
 
 def tokenize_rows(texts, tokenizer) -> TokenRows:

@@ -1,6 +1,8 @@
 """From strings to subword ids and back, as operations of a TensorFlow graph."""
 
+import functools
 import io
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
@@ -11,10 +13,12 @@ import tensorflow_text as tf_text
 from keras_transformer.checks import (
     check_number,
     check_positive_int,
+    check_seed,
     check_texts,
     without_surrogates,
 )
 from keras_transformer.data.blank_text import is_blank
+from keras_transformer.data.bpe_dropout import BpeDropout, Words
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
 from keras_transformer.type_hints import StrPath, Tensor, TensorLike
@@ -181,22 +185,43 @@ class Tokenizer(tf.Module):
 
         Args:
             texts: list of strings; lone surrogates become U+FFFD.
-            rate: the probability that a merge is skipped.
-            seed: an integer; the same seed gives the same ids.
+            rate: the probability that a merge is skipped, in [0, 1]. 0 gives the ids of
+                `tokenize`, 1 gives characters.
+            seed: an integer; the same texts and the same seed give the same ids, in every process.
+                The ids of a text depend on its place in the list, and on the other texts.
 
         Returns:
             A list of ids per text, without special tokens.
+
+        Raises:
+            ValueError: if the tokenizer's model is not of SentencePiece's type BPE, or an argument
+                is out of range.
+            TypeError: if a text is not a string.
         """
-        sentencepiece.set_random_generator_seed(seed)
-        processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
-        # Every call starts new threads, and their generators start from the seed.
-        return processor.encode(
-            [_escape(text) for text in texts],
-            enable_sampling=True,
-            alpha=rate,
-            nbest_size=-1,
-            num_threads=1,
-        )
+        check_number("rate", rate, float, "a number in [0, 1]", lambda x: 0 <= x <= 1)
+        words = self.words(check_texts("texts", texts))
+        rows = self.bpe_dropout.sample(words, rate, check_seed(seed))
+        values, offsets = rows.values.tolist(), rows.offsets.tolist()
+        return [values[start:end] for start, end in itertools.pairwise(offsets)]
+
+    @functools.cached_property
+    def bpe_dropout(self) -> BpeDropout:
+        """The sampler behind `sample`, made when it is first used."""
+        return BpeDropout(self.model)
+
+    def words(self, texts: Iterable[str]) -> Words:
+        """Cuts texts into words once, for many calls of `bpe_dropout.sample`.
+
+        Args:
+            texts: strings; lone surrogates become U+FFFD.
+
+        Returns:
+            `Words`. They take 4 bytes per word of the texts, and about 100 per distinct word.
+
+        Raises:
+            ValueError: if the tokenizer's model is not of SentencePiece's type BPE.
+        """
+        return self.bpe_dropout.words(_escape(text) for text in texts)
 
     def detokenize(self, ids: TensorLike | tf.RaggedTensor) -> Tensor:
         """Joins every row of ids to its text; padding, start and end vanish, unknown is " ⁇ ".

@@ -20,6 +20,7 @@ from keras_transformer.training.run_record import RECORD, RunRecord
 
 SMALLEST = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
 OPTIONS = ["--vocab-size", "300", "--batch-tokens", "64", "--precision", "float32", "--quiet"]
+OPTIONS += ["--bpe-dropout", "0.1"]
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "kills.py"
 
 
