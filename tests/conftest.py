@@ -70,7 +70,7 @@ def trained(sentences, tokenizer):
 
     keras.utils.set_random_seed(0)
     model = Transformer(
-        num_layers=2,
+        num_layers=1,
         d_model=32,
         num_heads=4,
         d_ff=64,

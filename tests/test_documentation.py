@@ -26,7 +26,7 @@ MODULES = ["keras_transformer"] + sorted(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_docstring_examples(name):
+def test_docstring_examples(name, eager):
     module = importlib.import_module(name)
     public = {name: getattr(keras_transformer, name) for name in keras_transformer.__all__}
     names = {**public, **vars(module), "np": np, "keras": keras, "ops": keras.ops}

@@ -47,6 +47,7 @@ def python(*arguments, text=""):
     )
 
 
+@pytest.mark.slow
 def test_training_example_exports_a_saved_model(example_export):
     assert (Path(example_export) / "saved_model.pb").is_file()
 

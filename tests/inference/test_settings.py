@@ -113,6 +113,7 @@ def test_parallel_batches_change_no_translation(
         assert found.scores == pytest.approx(expected["score"][: len(some)], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_given_translation_is_scored_beyond_the_limit_of_a_search(trained, tokenizer, sentences):
     whole = Translator(trained, tokenizer).score(*sentences)
     assert Translator(trained, tokenizer, max_length=3).score(*sentences) == whole
@@ -254,6 +255,7 @@ def test_weights_that_are_not_finite_translate_to_nothing(kind, small, tokenizer
     assert translator.translate(["a dog", " ", "\U0001f600"]) == expected
 
 
+@pytest.mark.slow
 def test_a_row_that_is_not_finite_changes_no_other(small, tokenizer, sentences):
     model = small(tied_embeddings="none")
     arguments = {"max_source_length": 32, "max_length": 16}

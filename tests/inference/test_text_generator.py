@@ -313,6 +313,7 @@ def test_each_row_may_have_a_limit_of_its_own(exported_generator, served, tokeni
         assert continuation == cut
 
 
+@pytest.mark.slow
 def test_any_bytes_are_answered_with_text_and_change_no_other_row(served):
     """The process has decoded every answer as UTF-8."""
     assert served["nasty"]["text"][0] == served["default"]["text"][0]

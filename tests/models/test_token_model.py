@@ -247,6 +247,7 @@ def test_the_compile_arguments_survive_a_saved_model(tmp_path):
     loaded.fit(*batch(), batch_size=6, verbose=0)
 
 
+@pytest.mark.slow
 def test_compiling_again_for_another_loss_reports_only_what_that_step_knows():
     model = make()
     model.compile("sgd", MaskedCrossentropy())
