@@ -208,6 +208,7 @@ ORDER = {
         "ctranslate2",
         "warmup",
         "packed",
+        "short_graph",
         "seal",
         "card",
         "tested_export",

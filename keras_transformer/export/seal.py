@@ -4,6 +4,8 @@ import secrets
 
 import tensorflow as tf
 
+from keras_transformer.export.short_graph import shorten_graph
+
 
 class Seal(tf.saved_model.experimental.TrackableResource):
     """Compares, whenever a SavedModel is loaded, a number in its graph with one in its variables.
@@ -35,3 +37,4 @@ def save_sealed(module: tf.Module, path, signatures) -> None:
     module.seal = seal = Seal()
     module.seal_number = seal.number
     tf.saved_model.save(module, str(path), signatures=signatures)
+    shorten_graph(path)

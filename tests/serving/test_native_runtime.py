@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 
+from keras_transformer.export.seal import save_sealed
+
 pytestmark = pytest.mark.slow
 
 SOURCE = Path(__file__).with_name("savedmodel_runner.cc")
@@ -179,6 +181,36 @@ def test_each_stage_that_fails_has_its_exit_code(runner, echo, tmp_path):
         result = start(runner, arguments, inputs)
         assert message in result.stderr
         assert (result.returncode, result.stdout) == (exit_code, ""), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("no variables", "Could not find variable"),
+        ("no index", ""),
+        ("variables of another export", "are those of another; copy all of it again"),
+    ],
+)
+def test_half_of_an_export_does_not_load(runner, tmp_path, damage, message):
+    module = tf.Module()
+    module.weight = tf.Variable(2.0)
+    spec = tf.TensorSpec([None], tf.float32, name="x")
+    module.double = tf.function(lambda x: {"y": x * module.weight}, input_signature=[spec])
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    for path in (whole, other):
+        save_sealed(module, path, {"serving_default": module.double})
+    x = encode({"x": [1.0, 3.0]})
+    answer = start(runner, [whole], x)
+    assert decode(answer.stdout)["y"].tolist() == [2.0, 6.0], answer.stderr
+    if damage == "no index":
+        (whole / "variables/variables.index").unlink()
+    else:
+        shutil.rmtree(whole / "variables")
+    if damage == "variables of another export":
+        shutil.copytree(other / "variables", whole / "variables")
+    result = start(runner, [whole], x)
+    assert (result.returncode, result.stdout) == (LOAD_FAILED, ""), result.stderr
+    assert message in result.stderr
 
 
 def test_an_export_needs_the_text_ops(exported, runner):
