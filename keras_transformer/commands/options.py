@@ -261,7 +261,7 @@ OPTIONS = {
         *SAMPLING,
     ),
     "show": (
-        Option("models", f"{RUN_OR_EXPORT.help}; several are compared", "RUN_OR_EXPORT", many="+"),
+        Option("models", f"{RUN_OR_EXPORT.help}; several are compared", "MODEL", many="+"),
         Option("--json", "the whole card, for a program"),
     ),
     "inspect": (

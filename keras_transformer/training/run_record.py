@@ -88,8 +88,6 @@ class RunRecord:
         versions: of the packages and of Python when the run began.
         machine: "processor", "cores" and, if any, "gpus" when the run began.
         began, ended: the time in UTC; None if that is not known, or still to come.
-        kept: which epoch the model is: "epoch", "metric", "value", "signature" and "why"; None
-            before the first one is kept.
         has_begun: whether what an earlier run left in the directory has been cleared away.
         is_finished: whether there is no epoch left to train.
         kept: the epoch whose weights the run has: "epoch", "metric", "value", "signature" of the
@@ -105,7 +103,6 @@ class RunRecord:
     machine: dict[str, str | int] = field(default_factory=present_machine)
     began: str | None = field(default_factory=present_time)
     ended: str | None = None
-    kept: dict[str, str | int | float | None] | None = None
     has_begun: bool = False
     is_finished: bool = False
     kept: dict[str, str | int | float | None] | None = None
@@ -135,8 +132,6 @@ class RunRecord:
     def _checked(self) -> "RunRecord":
         for name in ("options", "tokenizer", "versions", "machine"):
             _check_values(name, getattr(self, name))
-        if self.kept is not None:
-            _check_values("kept", self.kept)
         for name, text in self.texts.items():
             _check_values(f"texts[{name!r}]", asdict(text))
         if self.precision not in PRECISIONS or self.precision == "auto":
