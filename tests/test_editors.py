@@ -157,7 +157,8 @@ def test_both_checkers_see_an_installation(installed, written, built, tmp_path):
     checker = [sys.executable, "-m", "basedpyright", "--pythonpath", installed, "-p", tmp_path]
     text = subprocess.run(checker, capture_output=True, text=True).stdout
     check_wrong_lines(text)
-    code = "import keras_transformer as kt; print(kt.__file__, kt.visualization.attention_page({}))"
+    code = "import keras_transformer as kt; maps = {'x': ([[[[1.0]]]], ['a'], ['b'])}; "
+    code += "print(kt.__file__, kt.visualization.attention_page(maps))"
     result = subprocess.run([installed, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert str(ROOT) not in result.stdout and "<html" in result.stdout, result.stderr
     shown = subprocess.run([installed.with_name("keras-transformer"), "--help"], check=True)
