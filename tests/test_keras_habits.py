@@ -161,7 +161,7 @@ def test_what_is_no_tokenizer_is_refused_with_what_is_missing():
 
     with pytest.raises(TypeError, match="has no detokenize, pieces; make one with Tokenizer.train"):
         kt.Translator(make_transformer(), Other())
-    with pytest.raises(TypeError, match="has no vocab_size, tokenize; .*your own ids"):
+    with pytest.raises(TypeError, match="has no tokenize; .*your own ids"):
         kt.TokenBatches(["a"], ["b"], None)
 
 

@@ -63,7 +63,7 @@ def replaced(rows: TokenRows, places: np.ndarray, others: TokenRows) -> TokenRow
 
 def tokenize_rows(texts, tokenizer) -> TokenRows:
     """Tokenizes strings, without special tokens."""
-    check_tokenizer(tokenizer)
+    check_tokenizer(tokenizer, "tokenize")
     values, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
     for start in range(0, len(texts), TOKENIZE_CHUNK):
         ragged = tokenizer.tokenize(texts[start : start + TOKENIZE_CHUNK])

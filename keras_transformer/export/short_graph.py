@@ -16,25 +16,34 @@ def shorten_graph(path) -> None:
     """Rewrites a SavedModel with the same functions in fewer and smaller nodes."""
     file = Path(path, "saved_model.pb")
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
-    for function in saved_model.meta_graphs[0].graph_def.library.function:
-        shorten_function(function)
+    graph, names = saved_model.meta_graphs[0], {}
+    for function in graph.graph_def.library.function:
+        names[function.signature.name] = shorten_function(function)
         # What is not a part of the main graph is then optimized once, when it first runs, where
         # its device is known. The attribute is named after tf.data, whose functions are such.
         function.attr["_tf_data_function"].b = True
+    for node in graph.object_graph_def.nodes:
+        if node.WhichOneof("kind") == "captured_tensor":  # of a gradient of its own, as silu has
+            tensor = node.captured_tensor
+            tensor.name = renamed(tensor.name, names[tensor.concrete_function])
     file.write_bytes(saved_model.SerializeToString())
     fingerprinting_utils.write_fingerprint(str(path))
 
 
-def shorten_function(function) -> None:
+def renamed(reference: str, names: dict[str, str]) -> str:
+    """Renames the node of "node:output:0", "^node" or "argument"."""
+    return re.sub("[^^:]+", lambda match: names.get(match[0], match[0]), reference, count=1)
+
+
+def shorten_function(function) -> dict[str, str]:
     """Gives the nodes of a `FunctionDef` short names, and has one constant for equal ones.
 
     Shapes are not noted, since TensorFlow infers them.
+
+    Returns:
+        The new name of each node.
     """
     names, constants, nodes = {}, {}, []
-
-    def renamed(reference):  # "node:output:0", "^node" or "argument"
-        return re.sub("[^^:]+", lambda match: names.get(match[0], match[0]), reference, count=1)
-
     for node in function.node_def:
         node.attr.pop("_output_shapes", None)
         # An argument never begins with a capital.
@@ -46,9 +55,10 @@ def shorten_function(function) -> None:
             nodes.append(node)
     for node in nodes:
         node.name = names[node.name]
-        node.input[:] = map(renamed, node.input)
+        node.input[:] = [renamed(reference, names) for reference in node.input]
     for references in (function.ret, function.control_ret):
-        references.update({key: renamed(reference) for key, reference in references.items()})
+        references.update({key: renamed(value, names) for key, value in references.items()})
     nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
     del function.node_def[:]
     function.node_def.extend(nodes)
+    return names

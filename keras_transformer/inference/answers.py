@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from keras_transformer.inference.word_alignment import pharaoh, word_pairs
+from keras_transformer.type_hints import Floats
 
 
 class Translations(NamedTuple("Translations", [("texts", list[str]), ("scores", list[float])])):
@@ -60,7 +59,7 @@ class Alignments(NamedTuple):
     scores: list[float]
     source_pieces: list[list[str]]
     target_pieces: list[list[str]]
-    attention: list[np.ndarray]
+    attention: list[Floats]
 
     def words(self) -> list[list[tuple[int, int]]]:
         """For each text, pairs (source word, target word) of words that spaces separate."""

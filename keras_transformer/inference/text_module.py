@@ -99,7 +99,7 @@ def check_fit(what: str, kind: str, model, sizes, tokenizer) -> None:
     """
     check_tensorflow(what)
     check_has("model", kind, model, (*sizes, *SEARCH_METHODS))
-    check_tokenizer(tokenizer, "detokenize", "pieces")
+    check_tokenizer(tokenizer, "vocab_size", "tokenize", "detokenize", "pieces")
     for name in sizes:
         size = getattr(model, name)
         if not 0 <= size - tokenizer.vocab_size < VOCABULARY_PADDING:

@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from keras_transformer import presets
-from keras_transformer.commands.early_checks import BEAM_ONLY, check_early, check_paths
+from keras_transformer.commands.early_checks import check_early, check_paths
 from keras_transformer.commands.model_size import model_size
 from keras_transformer.commands.options import MODEL, Option
 from keras_transformer.commands.parser import build_parser
+from keras_transformer.commands.search import OF_BEAMS
 from keras_transformer.decoding.strategies import Beam, Greedy
 from keras_transformer.layers.feed_forward import GATES
 from keras_transformer.layers.norms import NORMS
@@ -81,7 +82,7 @@ def test_the_choices_are_those_of_the_layers():
     assert {field for field in vars(Beam()) if field not in vars(Greedy())} - {
         "num_hypotheses"
     } == {"coverage_penalty", "size"}
-    assert set(BEAM_ONLY) == {"coverage_penalty", "beam_size"}
+    assert set(OF_BEAMS) == {"coverage_penalty", "beam_size"}
 
 
 def test_sizes_change_a_preset():

@@ -162,8 +162,8 @@ def test_sentences_that_are_typed_have_pages_with_the_form(run, monkeypatch, cap
 def test_failures_are_one_line(run, tmp_path, capsys, monkeypatch):
     missing, sentence = str(tmp_path / "missing"), "a dog"
     cases = [
-        ([missing, sentence], "missing is no directory; name one that training has written"),
-        ([str(tmp_path), sentence], "is no run: manifest.json is missing"),
+        ([missing, sentence], "missing does not exist; name a directory that train has written"),
+        ([str(tmp_path), sentence], "is no run; name a directory that train has written"),
         ([run, " "], "The sentence must have words to look at, but is ' '"),
         ([run, sentence, "--out", str(tmp_path)], "is a directory; name a file in it"),
         ([run, sentence, "--out", f"{missing}/x.html"], "there is no directory .*; make it first"),

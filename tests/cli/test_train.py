@@ -57,7 +57,7 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
         "epoch_loss",
         "epoch_perplexity",
         "epoch_chrf",
-        "attention/0",
+        "at_a_glance/attention_1",
         "epoch_learning_rate",
         "epoch_tokens_per_second",
         "epoch_bleu",

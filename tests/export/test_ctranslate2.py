@@ -192,7 +192,7 @@ def test_what_has_no_equivalent_is_named(untrained, tokenizer, tmp_path, monkeyp
 
 def test_the_missing_package_is_named(trained, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
-    with pytest.raises(ImportError, match=r"keras-transformer-layers\[ctranslate2\]"):
+    with pytest.raises(ImportError, match="pip install ctranslate2"):
         export_ctranslate2(trained, tokenizer, tmp_path / "model")
     assert not list(tmp_path.iterdir())
 

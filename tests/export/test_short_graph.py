@@ -10,12 +10,15 @@ def functions_of(path):
 
 
 def save(path):
-    """Saves a function with a loop, a branch, equal constants and a constant as its output."""
+    """Saves a loop, a branch, a gradient of its own, equal constants and a constant output."""
     module = tf.Module()
     module.weight = tf.Variable([1.0, 2.0])
 
     def answer(x):
-        total = tf.while_loop(lambda y: y[0] < 20.0, lambda y: (y * 2.0 + module.weight,), (x,))[0]
+        def step(y):
+            return (tf.nn.silu(y * 2.0) + module.weight,)
+
+        total = tf.while_loop(lambda y: y[0] < 20.0, step, (x,))[0]
         larger = tf.cond(total[0] > 25.0, lambda: total + 5.0, lambda: total - 5.0)
         return {"y": larger * 5.0 + 2.0, "five": tf.constant(5.0), "again": tf.constant(5.0)}
 

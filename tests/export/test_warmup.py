@@ -117,7 +117,7 @@ def test_no_texts_are_refused(protos, tmp_path):
 def test_the_extra_is_named_where_it_is_missing(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
-    with pytest.raises(ImportError, match=r"pip install keras-transformer-layers\[serving\]"):
+    with pytest.raises(ImportError, match="pip install tensorflow-serving-api"):
         write_warmup_requests(tmp_path, ["a"])
     assert not list(tmp_path.iterdir())
 
@@ -131,7 +131,7 @@ def test_a_warm_up_that_cannot_be_written_is_refused_before_the_work(
     with pytest.raises(ValueError, match="warmup must hold at least one text"):
         exported[0].export(tmp_path / "model", warmup=iter([]))
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
-    with pytest.raises(ImportError, match="Warm-up requests need the extra"):
+    with pytest.raises(ImportError, match="Warm-up requests need the package"):
         exported[0].export(tmp_path / "model", warmup=["a dog"])
     assert not list(tmp_path.iterdir())
 

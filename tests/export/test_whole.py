@@ -119,8 +119,8 @@ def test_the_commands_refuse_a_damaged_version_in_one_line(copy, command, tmp_pa
     (tmp_path / "text").write_text("a\n")
     texts = ["--source", str(tmp_path / "text"), "--target", str(tmp_path / "text")]
     assert main([command, str(copy.parent), *(texts if command == "evaluate" else [])]) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
+    *stages, error = capsys.readouterr().err.splitlines()
+    assert stages in ([], [f"loading {copy.parent}"])
     assert "variables.index is not the file that was exported: the copy is not whole" in error
 
 

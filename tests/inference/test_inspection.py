@@ -71,7 +71,7 @@ def test_maps_are_the_models_weights_for_this_pair(inspection, trained):
     weights = trained.attention_scores(pair)
     for (shown, queries, keys), part in zip(inspection.maps().values(), weights, strict=True):
         np.testing.assert_allclose(shown, np.array(part)[:, 0], atol=1e-6)
-        assert shown.shape == (2, 4, len(queries), len(keys))
+        assert shown.shape == (1, 4, len(queries), len(keys))
     names = list(inspection.maps())
     assert names == ["Encoder self-attention", "Decoder self-attention", "Cross-attention"]
 

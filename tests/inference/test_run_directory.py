@@ -155,7 +155,7 @@ def test_another_format_is_refused(run):
 
 def test_a_config_that_does_not_fit_the_weights_is_refused(run):
     model = json.loads((run / "config.json").read_text())["model"]
-    rewrite_config(run, model={**model, "num_layers": 1})
+    rewrite_config(run, model={**model, "num_layers": 2})
     with pytest.raises(RunError, match="holds no model that fits"):
         load_run(run)
     rewrite_config(run, model={**model, "depth": 1})
