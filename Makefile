@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
 
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-TEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+TEST := $(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 
 .PHONY: demo test test-all lint docs browser clean
 

@@ -4,7 +4,8 @@ import errno
 import gc
 import os
 import random as random_module
-from functools import partialmethod
+import re
+from functools import cache, partialmethod
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,16 +37,31 @@ gc.set_threshold(50_000)
 LONGEST_FIRST = ("examples", "cli", "test_documentation", "serving", "export", "training")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
     ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
     folder = {item: item.path.relative_to(Path(__file__).parent).parts[0] for item in items}
     items.sort(key=lambda item: ranks.get(folder[item].removesuffix(".py"), len(ranks)))
-    # A process runs whole files. All files that use the export go to one, which makes it once.
-    of_export = {item.path for item in items if "exported" in item.fixturenames}
-    for item in items:
-        group = "exported" if item.path in of_export else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Deals whole files to processes; all files that use the export go to one, which makes it once.
+
+    A group mark would say the same, but pytest-xdist 3.8 loses it under pytest 9.2.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class WholeFiles(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.split("::")[0]
+            return "exported" if uses_export(config.rootpath / file) else file
+
+    return WholeFiles(config, log)
+
+
+@cache
+def uses_export(path):
+    return re.search(r"\bexported\b", path.read_text("utf-8")) is not None
 
 
 @pytest.fixture(scope="session")

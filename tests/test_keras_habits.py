@@ -186,6 +186,7 @@ def test_lora_trains_new_weights_alone_and_is_saved_as_their_sum(name, tmp_path)
         make().enable_lora(2, targets=["query"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied_embeddings", [pytest.param("all", marks=pytest.mark.slow), "none"])
 def test_a_quantized_model_is_close_and_loads_again(tied_embeddings, tmp_path):
     model = make_transformer(tied_embeddings=tied_embeddings)

@@ -69,6 +69,7 @@ def test_the_page_has_every_section_in_order_and_no_address(page):
     assert set(re.findall(r"https?://[^\"'<> ]+", page)) == {"http://www.w3.org/2000/svg"}
 
 
+@pytest.mark.slow
 def test_a_model_without_sinusoids_has_no_pictures_of_them(tokenizer, tmp_path):
     size = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8, "positions": "rotary"}
     model = Transformer(**size, source_vocab_size=tokenizer.vocab_size)

@@ -16,6 +16,7 @@ from keras_transformer.data.corpus import Corpus
 from keras_transformer.training.run_record import RunRecord
 
 
+@pytest.mark.slow
 def test_a_tokenizer_keeps_symbols_whole_and_trains_a_run(
     files, sentences, tmp_path, monkeypatch, capsys
 ):

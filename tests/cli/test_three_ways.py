@@ -178,6 +178,7 @@ def test_scores_of_given_translations(exported, models, served, texts, command, 
     assert capsys.readouterr().out.startswith(f"perplexity {perplexity:.2f} per token")
 
 
+@pytest.mark.slow
 def test_samples_depend_on_the_seed_alone(trained, tokenizer, models, texts, command):
     strategy = Sample(temperature=0.9, top_k=5, seed=3)
     expected = Translator(trained, tokenizer, strategy)(texts)

@@ -31,7 +31,10 @@ def layouts(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), ("bfloat16", 0.1)])
+@pytest.mark.parametrize(
+    "precision, tolerance",
+    [("float32", 1e-5), pytest.param("bfloat16", 0.1, marks=pytest.mark.slow)],
+)
 def test_a_packed_model_computes_what_it_did(layouts, randomize, kind, precision, tolerance):
     model = randomize(MODELS[kind]())
     plain, copy = (serving_copy(model, precision, 9) for _ in range(2))

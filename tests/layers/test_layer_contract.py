@@ -189,7 +189,16 @@ def test_declared_symbolic_and_eager_output_shapes_agree(case):
     assert model(case.model_inputs()).shape == case.output_shape
 
 
-@pytest.mark.parametrize("dtype", POLICIES, ids=lambda policy: getattr(policy, "name", policy))
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        policy
+        if policy in ("mixed_bfloat16", MIXED)
+        else pytest.param(policy, marks=pytest.mark.slow)
+        for policy in POLICIES
+    ],
+    ids=lambda policy: getattr(policy, "name", policy),
+)
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_every_policy_is_finite_and_close_to_float32(case, dtype, norm_first):
     """Residual sums included, where a sub-layer has another dtype than what surrounds it."""

@@ -217,7 +217,14 @@ def test_one_training_step_moves_every_weight():
 # Precision, shapes, saving and errors.
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16", "bfloat16", "serving"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mixed_float16", "bfloat16")),
+        "mixed_bfloat16",
+        "serving",
+    ],
+)
 @pytest.mark.parametrize("variant", ["paper", "modern"], indirect=True)
 def test_every_policy_runs_in_training_inference_and_search(dtype, variant):
     options, ids = {**SMALL, **variant}, random_ids(2, 5, [5, 3])

@@ -80,6 +80,7 @@ def flat(parents):
     return (parents + np.arange(len(parents))[:, None] * K).reshape(-1).astype("int32")
 
 
+@pytest.mark.slow
 def test_a_beam_that_agrees_on_its_past_keeps_one_key_a_token(model):
     """So memory and work grow as with a single hypothesis, and not K times as fast."""
     length = 40

@@ -41,7 +41,14 @@ def forecaster_with_covariates():
 MODELS = [transformer, language_model, classifier, forecaster, forecaster_with_covariates]
 
 
-@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make",
+    [
+        make if make in (transformer, forecaster) else pytest.param(make, marks=pytest.mark.slow)
+        for make in MODELS
+    ],
+    ids=lambda make: make.__name__,
+)
 def test_export_of_keras_needs_no_call_and_no_signature(make, tmp_path):
     model, inputs, arguments = make()
     model.export(tmp_path / "model", verbose=False)

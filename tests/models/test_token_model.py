@@ -277,6 +277,7 @@ def test_r_drop_out_of_range_is_refused(value):
         make().compile("sgd", MaskedCrossentropy(), r_drop=value)
 
 
+@pytest.mark.slow
 def test_no_tensor_of_a_step_is_as_large_as_the_logits():
     model = Transformer(num_layers=1, d_model=8, num_heads=2, d_ff=16, source_vocab_size=500)
     model.compile("sgd", MaskedCrossentropy(0.1), num_shards=1)
