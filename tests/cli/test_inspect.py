@@ -122,6 +122,7 @@ def test_pictures_show_the_pieces(page):
     assert "d_model 32, warm-up 4,000" in texts["Schedule"]
 
 
+@pytest.mark.slow
 def test_plots_of_a_training_are_those_pictures(trained, tokenizer, sentences, tmp_path):
     out = ["--out", str(tmp_path), "--synthetic", "--plots", "--quiet"]
     options = build_parser().parse_args(["train", *out])

@@ -23,6 +23,7 @@ def test_a_pair_is_english_and_german():
     assert any("ü" in text for text in german)
 
 
+@pytest.mark.slow
 def test_pairs_are_distinct(sample):
     assert len({english for english, _ in sample}) == len(sample) == 50_000
 
@@ -37,6 +38,7 @@ def test_seeds_differ():
     assert len(first & second) < 50
 
 
+@pytest.mark.slow
 def test_splits_are_disjoint_for_all_seeds():
     splits = [
         {

@@ -184,6 +184,7 @@ def test_nothing_after_the_end_token_changes_a_finished_hypothesis(garbage):
     assert_same(result, models.search(num_hypotheses=4))
 
 
+@pytest.mark.slow
 def test_a_row_alone_equals_that_row_in_a_shuffled_batch_of_other_limits():
     models, rng = PrefixModels(20, end_logit=0.5, seed=9), np.random.default_rng(2)
     rows, limits = rng.permutation(20), rng.integers(1, 6, 20)

@@ -152,6 +152,7 @@ def test_the_cache_follows_its_rows_and_its_length_is_the_capacity(beam_size):
     assert seen == list(range(len(seen))) and len(seen) > 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("only_live", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_limits_penalties_prefixes_processors_and_adjustments_follow_their_sentence(only_live):
     rng, models, count = np.random.default_rng(0), Diarist(LENGTHS, beam_size=3), len(LENGTHS)

@@ -85,6 +85,7 @@ def test_greedy_translations_are_identical(converted, served, tokenizer, texts):
     assert pieces_of(tokenizer, ours) == [result.hypotheses[0] for result in results]
 
 
+@pytest.mark.slow
 def test_beam_translations_and_scores_agree(converted, trained, tokenizer, texts):
     translator = Translator(trained, tokenizer, Beam(length_penalty=0.0))
     engine = ctranslate2.Translator(str(converted))

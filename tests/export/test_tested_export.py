@@ -168,6 +168,7 @@ def test_signatures_are_batch_leading(forecaster, classifier):
     assert loaded["text"].structured_outputs["probabilities"].shape.as_list() == [None, 4]
 
 
+@pytest.mark.slow
 def test_versions_count_up_and_one_that_exists_is_replaced_only_if_asked(tmp_path):
     model = Forecaster(history_length=4, horizon=2, **SIZES)
     path = tmp_path / "model" / "3"

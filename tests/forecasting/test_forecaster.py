@@ -301,6 +301,7 @@ def test_one_training_step_moves_every_weight(series, random):
         assert np.isfinite(new).all() and not np.array_equal(new, old), weight.path
 
 
+@pytest.mark.slow
 def test_the_loss_is_in_units_of_the_window(series, random):
     """A model trained on `a x + b` is the model trained on x, with forecasts in its units."""
     inputs, targets = series(9), random(4, 5, 2)

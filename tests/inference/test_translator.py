@@ -121,6 +121,7 @@ def test_any_bytes_have_a_translation(translator, texts):
     assert output["translation"].shape == output["score"].shape == (len(texts),)
 
 
+@pytest.mark.slow
 def test_random_weights_of_any_kind_give_finite_scores(tokenizer):
     keras.utils.set_random_seed(1)
     model = Transformer(

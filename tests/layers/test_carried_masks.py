@@ -128,8 +128,8 @@ def test_masked_input_equals_trimmed_input(runs, tmp_path):
         (PositionalEmbedding, {"vocab_size": 9, "d_model": 8}, {"input_data": IDS}),
         (EncoderLayer, SIZES, {}),
         (DecoderLayer, {**SIZES, **ALONE}, {}),
-        (Encoder, DEEP, {}),
-        (Decoder, {**DEEP, **ALONE}, {}),
+        pytest.param(Encoder, DEEP, {}, marks=pytest.mark.slow),
+        pytest.param(Decoder, {**DEEP, **ALONE}, {}, marks=pytest.mark.slow),
     ],
     ids=lambda x: getattr(x, "__name__", ""),
 )

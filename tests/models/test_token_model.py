@@ -53,7 +53,7 @@ class PlainCrossentropy(MaskedCrossentropy):
     "tied, weighted",
     [
         ("all", True),
-        ("none", False),
+        pytest.param("none", False, marks=pytest.mark.slow),
         pytest.param("all", False, marks=pytest.mark.slow),
         pytest.param("none", True, marks=pytest.mark.slow),
     ],
@@ -319,6 +319,7 @@ def losses_of(
     return [model.train_on_batch((ids[rows], ids[rows]), ids[rows]) for rows in batches]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [
@@ -335,6 +336,7 @@ def test_a_loss_that_is_changed_is_the_one_that_is_trained(eager, changed):
         losses_of(MaskedCrossentropy, **changed, r_drop=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "clip",
     [
@@ -377,7 +379,7 @@ def test_labels_of_another_length_are_refused(eager):
     "negative, eagerly",
     [
         (-1, True),
-        (-100, False),
+        pytest.param(-100, False, marks=pytest.mark.slow),
         pytest.param(-1, False, marks=pytest.mark.slow),
         pytest.param(-100, True, marks=pytest.mark.slow),
     ],
@@ -505,6 +507,7 @@ def test_losses_of_layers_in_parts_are_refused(eager, parts):
         extra_losses_of(MaskedCrossentropy, add_layer, **parts)
 
 
+@pytest.mark.slow
 def test_a_regularizer_of_the_logits_takes_the_step_of_keras(eager):
     def regularize(model):
         model.activity_regularizer = keras.regularizers.L2(0.01)

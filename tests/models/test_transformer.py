@@ -210,7 +210,7 @@ def test_tyings_route_changes_to_what_they_tie(transformer, ids, tying):
 # Masks: padding and later target tokens.
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("norm_first", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_padding_changes_no_real_position(transformer, ids, norm_first):
     model = transformer(norm_first=norm_first)
     source_lengths, target_lengths = [7, 3, 1, 5], [2, 6, 4, 1]
@@ -234,6 +234,7 @@ def test_rows_of_nothing_but_padding_stay_finite_and_apart(transformer, ids):
     np.testing.assert_allclose(alone[0], logits[0], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dropout, norm_first",
     [
@@ -341,6 +342,7 @@ def test_dropout_reaches_every_sum_and_sublayer_in_training_only(ids):
         assert np.mean(np.abs(as_array(output)).max(-1) < 1e-6) > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argument", ["attention_dropout", "feed_forward_dropout"])
 def test_optional_dropouts_act_in_both_stacks_in_training_only(ids, argument):
     inputs = ids(2, 4), ids(2, 4)
@@ -374,7 +376,13 @@ POLICIES = [
 
 @pytest.mark.parametrize("dtype", POLICIES)
 @pytest.mark.parametrize(
-    "variant", ["paper", pytest.param("pre-norm", marks=pytest.mark.slow), "modern"], indirect=True
+    "variant",
+    [
+        pytest.param("paper", marks=pytest.mark.slow),
+        pytest.param("pre-norm", marks=pytest.mark.slow),
+        "modern",
+    ],
+    indirect=True,
 )
 def test_every_policy_runs_in_training_inference_and_search(ids, dtype, variant):
     tying = "none" if variant["norm_first"] else "all"

@@ -244,6 +244,7 @@ def test_a_loss_that_is_no_number_stops_within_its_step_by_a_clear_error():
     assert seen == [0, 1]
 
 
+@pytest.mark.slow
 def test_the_moving_average_is_what_callbacks_see_and_training_goes_on_without_it():
     def train(callbacks):
         keras.utils.set_random_seed(0)

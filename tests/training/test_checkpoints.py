@@ -69,6 +69,7 @@ def test_a_run_in_two_pieces_ends_with_the_weights_of_one_bit_for_bit(tmp_path, 
     assert len(read_history(tmp_path)) == 4
 
 
+@pytest.mark.slow
 def test_a_damaged_state_falls_back_to_the_one_before(tmp_path):
     checkpoint = TrainingCheckpoint(tmp_path)
     fit(make(), 3, [checkpoint])
@@ -131,6 +132,7 @@ def test_a_directory_without_states_says_so(tmp_path):
         TrainingCheckpoint(tmp_path / "missing").restore(make())
 
 
+@pytest.mark.slow
 def test_a_state_that_cannot_be_written_ends_the_training_and_never_appears(tmp_path, monkeypatch):
     checkpoint, model = TrainingCheckpoint(tmp_path), make()
     fit(model, 1, [checkpoint])

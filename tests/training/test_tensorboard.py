@@ -49,6 +49,7 @@ def test_steps_and_epochs_go_on_over_a_second_fit(tmp_path, events):
     assert any("hparams" in tag for tag in curves)
 
 
+@pytest.mark.slow
 def test_a_step_shows_its_own_loss_and_not_the_mean_of_the_epoch(tmp_path, events):
     model = make()
     fit(model, [TensorBoardMonitor(tmp_path)])
@@ -80,6 +81,7 @@ def test_a_curve_is_read_back_over_a_resumed_run(tmp_path):
     assert read_curve(tmp_path / "train", "another") is None
 
 
+@pytest.mark.slow
 def test_a_profile_of_the_steps_asked_for_is_written(tmp_path):
     fit(make(), [TensorBoardMonitor(tmp_path, profile_steps=(1, 2))])
     assert list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))
