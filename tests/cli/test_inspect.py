@@ -84,7 +84,7 @@ def test_a_model_without_sinusoids_has_no_pictures_of_them(tokenizer, tmp_path):
 def test_a_sentence_of_bytes_that_are_no_utf8_has_its_page(run, tmp_path):
     out = tmp_path / "page.html"
     assert main(["inspect", run, "the \udcff cat", "--out", str(out)]) == 0
-    assert '<h1 dir="auto">the ? cat → ' in out.read_text("utf-8")
+    assert '<h1 dir="auto">the \ufffd cat → ' in out.read_text("utf-8")
 
 
 def test_the_translation_stands_with_its_pieces_scores_and_rivals(page):

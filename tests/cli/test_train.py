@@ -91,7 +91,7 @@ def test_a_run_goes_on_and_its_epochs_are_averaged(smallest, files, tmp_path, ca
     assert main([*train, "--epochs", "1", "--keep", "1"]) == 0
     assert main([*train, "--epochs", "2", "--keep", "1"]) == 0
     assert "going on after epoch 1" in capfd.readouterr().err
-    assert [path.name[:11] for path in sorted((out / "checkpoints").glob("epoch*"))] == [
+    assert [path.name[:11] for path in sorted((out / "checkpoints").glob("epoch-*"))] == [
         "epoch-00001",
         "epoch-00002",
     ]
