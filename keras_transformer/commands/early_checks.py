@@ -11,12 +11,10 @@ from pathlib import Path
 
 from keras_transformer.checks import check_directory, check_local, check_new_file
 from keras_transformer.commands.model_size import model_size
-from keras_transformer.commands.options import OPTIONS, Option
+from keras_transformer.commands.options import OPTIONS, Option, dashed, given_options
 from keras_transformer.commands.search import (
-    SAMPLE_OPTIONS,
-    SEARCH_OPTIONS,
+    ALL_OPTIONS,
     check_search,
-    dashed,
     export_signature,
     what_is_asked,
 )
@@ -29,8 +27,7 @@ SAVED_MODEL_ONLY = ("precision", "signatures", "warmup")
 
 def check_early(options) -> None:
     """Raises a ValueError with one line for the first thing that is wrong."""
-    check_paths(options)
-    for check in CHECKS.get(options.command, ()):
+    for check in CHECKS.get(options.command, (check_paths,)):
         check(options)
 
 
@@ -126,12 +123,6 @@ def need(module: str, package: str, what: str) -> None:
         raise ValueError(f"{what} needs {package}, which is not installed: pip install {package}.")
 
 
-def given(options, names) -> list[str]:
-    """Returns those of some options that have a value."""
-    values = {name: getattr(options, name, None) for name in names}
-    return [name for name, value in values.items() if value is not None and value is not False]
-
-
 def check_what_is_asked(options) -> None:
     """Refuses what a model cannot be asked for together, or an export not at all."""
     check_output_is_no_input(options)
@@ -160,10 +151,10 @@ def check_export(options) -> None:
     others = ("quantization",)
     if options.format == "ctranslate2":
         need("ctranslate2", "ctranslate2", "--format ctranslate2")
-        others = (*SAVED_MODEL_ONLY, *SEARCH_OPTIONS, *SAMPLE_OPTIONS)
+        others = (*SAVED_MODEL_ONLY, *ALL_OPTIONS)
     if options.warmup is not None:
         need("tensorflow_serving", "tensorflow-serving-api", "--warmup")
-    if found := given(options, others):
+    if found := given_options(options, others):
         raise ValueError(f"--format {options.format} does not take {dashed(found)}; leave it out.")
 
 
@@ -173,7 +164,7 @@ def check_pictures(options) -> None:
 
 
 def check_scores(options) -> None:
-    """Refuses a tokenizer of sacreBLEU whose packages are not installed."""
+    """Refuses a --bleu-tokenize that needs a package which is not installed."""
     if options.bleu_tokenize.endswith("mecab"):
         from keras_transformer.evaluation.scores import check_bleu_tokenize
 
@@ -184,12 +175,14 @@ def check_training(options) -> None:
     """Refuses what cannot be trained together; a run to go on with gives its options before."""
     from keras_transformer.commands import resume
 
+    names = {option.key for option in OPTIONS["train"] if isinstance(option, Option)}
+    check_paths(options, names - set(resume.TEXT_FILES))
     record = resume.record_to_go_on_with(options)
     if record is not None and record.is_finished:
         if options.epochs <= record.options.get("epochs", 0):
             return  # there is nothing left to do, and no text is read
-    check_paths(options, resume.TEXT_FILES)
     check_text_options(options)
+    check_paths(options, resume.TEXT_FILES)
     model_size(options)
     if options.tokenizer and "vocab_size" in getattr(options, "typed", ()):
         raise ValueError("--tokenizer has a vocabulary; leave out --vocab-size.")
@@ -209,7 +202,7 @@ def check_text_options(options) -> None:
         raise ValueError("give one of --source and --target, --tsv, --tfds, --synthetic.")
     for prefix in ("", "valid_"):
         sides = [f"{prefix}source", f"{prefix}target"]
-        if len(found := given(options, sides)) == 1:
+        if len(found := given_options(options, sides)) == 1:
             missing = dashed(set(sides) - set(found))
             names = " and ".join(dashed([side]) for side in sides)
             raise ValueError(f"{names} go together; {missing} is missing.")
@@ -220,7 +213,7 @@ def check_text_options(options) -> None:
                 f"{sizes[0]} and {sizes[1]}."
             )
     origins = ("valid_source", "valid_tsv", "valid_split")
-    if len(found := given(options, origins)) > 1:
+    if len(found := given_options(options, origins)) > 1:
         raise ValueError(f"{dashed(found)} exclude each other; give one of them.")
     if not (found or options.tfds or options.synthetic):
         refuse_without_validation(options)
@@ -234,12 +227,12 @@ def refuse_without_validation(options) -> None:
             raise ValueError(f"--{option} needs {needed}; {remedy}.")
 
 
-# What is checked of a command besides its paths.
+# What is checked of a command, if it is more than its paths.
 CHECKS = {
     "train": (check_training,),
-    "translate": (check_search, check_what_is_asked),
-    "score": (check_what_is_asked,),
-    "evaluate": (check_search, check_what_is_asked, check_scores),
-    "inspect": (check_search, check_pictures),
-    "export": (check_search, check_export),
+    "translate": (check_paths, check_search, check_what_is_asked),
+    "score": (check_paths, check_what_is_asked),
+    "evaluate": (check_paths, check_search, check_what_is_asked, check_scores),
+    "inspect": (check_paths, check_search, check_pictures),
+    "export": (check_paths, check_search, check_export),
 }

@@ -4,7 +4,8 @@ import shlex
 import sys
 
 from keras_transformer.commands.messages import log
-from keras_transformer.commands.search import dashed, given_options, search_options
+from keras_transformer.commands.options import given_options
+from keras_transformer.commands.search import search_options
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.export.card import ask_command, serve_command
 from keras_transformer.inference.run_directory import load_translator
@@ -12,13 +13,11 @@ from keras_transformer.inference.run_directory import load_translator
 
 def run(options) -> None:
     """Writes the next version and prints its path."""
-    settings = given_options(options, ("precision", "signatures", "warmup"))
-    of_ctranslate2 = given_options(options, ("quantization",))
     if options.format == "ctranslate2":
-        _refuse(options, given_options(options) | settings)
-        export, settings = load_translator(options.run).export_ctranslate2, of_ctranslate2
+        settings = given_options(options, ("quantization",))
+        export = load_translator(options.run).export_ctranslate2
     else:
-        _refuse(options, of_ctranslate2)
+        settings = given_options(options, ("precision", "signatures", "warmup"))
         if options.warmup is not None:
             settings["warmup"] = read_lines(options.warmup)
         export = load_translator(options.run, **search_options(options)).export
@@ -30,9 +29,3 @@ def run(options) -> None:
         print(serve_command(path), file=sys.stderr)
         log("ask it:")
         print(ask_command(path), file=sys.stderr)
-
-
-def _refuse(options, given) -> None:
-    """Raises a ValueError if an option is given that this format does not take."""
-    if given:
-        raise ValueError(f"--format {options.format} does not take {dashed(given)}; leave it out.")

@@ -8,9 +8,10 @@ from pathlib import Path
 from keras_transformer.commands.batches import answered, in_windows
 from keras_transformer.commands.journal import Journal
 from keras_transformer.commands.messages import log, spelled
+from keras_transformer.commands.options import given_options
 from keras_transformer.commands.progress import Progress, stage
 from keras_transformer.commands.reading import file_rows, is_file, survey
-from keras_transformer.commands.search import given_options
+from keras_transformer.commands.search import ALL_OPTIONS
 from keras_transformer.data.corpus import cut_note
 from keras_transformer.files import sha256
 from keras_transformer.inference.run_files import MANIFEST as RUN_MANIFEST
@@ -66,7 +67,7 @@ def answer_files(options, what, paths, write):
     if None not in surveys.values():
         facts = {name: found.sha256 for name, found in surveys.items()}
         facts["model"] = sha256(manifest_of(options.model))
-        facts["options"] = given_options(options) | given_options(options, FORM)
+        facts["options"] = given_options(options, (*ALL_OPTIONS, *FORM))
     total = next((found.lines for found in surveys.values() if found), None)
     with output_of(options.output, facts) as output:
         done, counts = output.lines, Counter(output.counts)

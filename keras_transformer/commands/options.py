@@ -298,10 +298,23 @@ OPTIONS = {
         Option("--overwrite", "replace what is there"),
     ),
 }
-# Options of which a command takes exactly one.
+# Give exactly one of these options to the command.
 ONE_OF = {"average": (LAST, BEST)}
 # The options of every command.
 GENERAL = (
     Option("--debug", "show tracebacks"),
     Option("--verbose", "show TensorFlow's log"),
 )
+
+
+def given_options(options, names) -> dict:
+    """Returns the values of those of the named options that have one; 0 is a value."""
+    values = {name: getattr(options, name, None) for name in names}
+    return {
+        name: value for name, value in values.items() if value is not None and value is not False
+    }
+
+
+def dashed(names) -> str:
+    """Returns the names of options as they are typed, such as `--beam-size`."""
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)

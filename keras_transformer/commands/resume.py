@@ -7,12 +7,13 @@ from pathlib import Path
 
 from keras_transformer.checks import check_directory
 from keras_transformer.commands.messages import log
-from keras_transformer.commands.options import OPTIONS, Option
+from keras_transformer.commands.options import OPTIONS, Option, dashed
 from keras_transformer.files import FileError, fingerprint, make_directory
 from keras_transformer.inference.run_files import CONFIG, MANIFEST, TOKENIZER, WEIGHTS, is_run
+from keras_transformer.training.card import HISTORY
 from keras_transformer.training.run_record import RECORD, RunRecord, TextRecord, present_versions
 
-CHECKPOINTS, LOGS, HISTORY = "checkpoints", "logs", "history.jsonl"
+CHECKPOINTS, LOGS = "checkpoints", "logs"
 TEXT_FILES = ("source", "target", "tsv", "valid_source", "valid_target", "valid_tsv")
 # Options of one start, which the record leaves out.
 UNRECORDED = {"out", "force", "resume", "quiet"}
@@ -147,7 +148,7 @@ def _refuse_other_options(record, options) -> None:
         kept = record.options.get(name, DEFAULTS[name])
         value = recorded(name, getattr(options, name))
         if value != kept and not (name == "precision" and value == record.precision):
-            faults.append(f"--{name.replace('_', '-')} is {_shown(kept)}, but typed {value}")
+            faults.append(f"{dashed([name])} is {_shown(kept)}, but typed {value}")
     if faults:
         raise ValueError(
             f"{options.out} was begun with other options: {'; '.join(faults)}; leave them out to "
@@ -191,7 +192,7 @@ def refuse_other_texts(record, found) -> None:
             if os.path.exists(text.name):
                 log(f"note: {text.name} is no file that can be read twice, so it is not compared")
         elif kept != text:
-            faults.append(f"--{name.replace('_', '-')} {text.name}")
+            faults.append(f"{dashed([name])} {text.name}")
     if faults:
         raise ValueError(
             f"the text has changed since the run began: {', '.join(faults)}; restore it, or train "

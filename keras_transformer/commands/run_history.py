@@ -7,12 +7,10 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.commands.resume import HISTORY
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.files import write_text
 from keras_transformer.training.callbacks import number
-
-NAMES = {"bleu": "BLEU", "chrf": "chrF"}
+from keras_transformer.training.card import HISTORY, METRICS
 
 
 class EpochFacts(keras.callbacks.Callback):
@@ -56,12 +54,12 @@ def signature(metric: str, tokenize: str) -> str:
 
 
 def kept_epoch(best, num_epochs, options) -> dict:
-    """Describes the epoch whose weights a run has, by its `KeepBest`."""
+    """Describes the epoch that a run has kept, from its callback `KeepBest`."""
     if best.best is None:
         why = "the last epoch, since there is no score to compare epochs by"
         facts = {"metric": None, "value": None, "signature": None}
     else:
-        why = f"the best {NAMES[options.metric]} of {num_epochs} epochs on the validation text"
+        why = f"the best {METRICS[options.metric]} of {num_epochs} epochs on the validation text"
         facts = {"metric": options.metric, "value": float(best.best)}
         facts["signature"] = signature(options.metric, options.bleu_tokenize)
     return {"epoch": best.epoch, **facts, "why": why}
@@ -88,4 +86,4 @@ def sentence(kept: dict) -> str:
         text = f"kept epoch {kept['epoch']}, {kept['why']}"
     if kept["value"] is None:
         return text
-    return f"{text}: {NAMES[kept['metric']]} {kept['value']:.1f}"
+    return f"{text}: {METRICS[kept['metric']]} {kept['value']:.1f}"

@@ -3,35 +3,24 @@
 from contextlib import suppress
 
 from keras_transformer.checks import LARGEST_INT32
-from keras_transformer.commands.options import SAMPLING, SEARCH
+from keras_transformer.commands.options import SAMPLING, SEARCH, dashed, given_options
 from keras_transformer.files import FileError, read_json
-from keras_transformer.version_directory import saved_model_path
+from keras_transformer.version_directory import EXPORT_CARD, saved_model_path
 
-CARD = "assets.extra/card.json"
 # The signature for what is asked, without options of each line and with them.
 PLAIN = {"best": "serving_default", "nbest": "nbest", "align": "align", "score": "score"}
 WITH_OPTIONS = {"best": "translate"}
 SEARCH_OPTIONS = [option.key for option in SEARCH]
 SAMPLE_OPTIONS = [option.key for option in SAMPLING]
+ALL_OPTIONS = [*SEARCH_OPTIONS, *SAMPLE_OPTIONS]
 # The options that are arguments of a `Translator`; the others are fields of its strategy.
 LENGTHS = ("max_source_length", "max_length")
 OF_BEAMS = ("beam_size", "coverage_penalty")
 
 
-def given_options(options, names=(*SEARCH_OPTIONS, *SAMPLE_OPTIONS)) -> dict:
-    """Returns those of the named options that were given on the command line."""
-    given = {name: getattr(options, name, None) for name in names}
-    return {name: value for name, value in given.items() if value not in (None, False)}
-
-
-def dashed(names) -> str:
-    """Returns the names of options as they are typed, such as `--beam-size`."""
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
-
-
 def check_search(options) -> None:
     """Raises a ValueError if options of a search exclude one another."""
-    given, nbest = given_options(options), getattr(options, "nbest", None)
+    given, nbest = given_options(options, ALL_OPTIONS), getattr(options, "nbest", None)
     if nbest and ("sample" in given or given.get("search") == "greedy"):
         raise ValueError("--nbest needs a beam search; leave out --sample and --search greedy.")
     if nbest and nbest > given.get("beam_size", nbest):
@@ -53,12 +42,11 @@ def search_options(options) -> dict:
     """Returns the arguments of a `Translator` that were given on the command line.
 
     Raises:
-        ValueError: if a value is out of range, or options exclude one another.
+        ValueError: if a value is out of range.
     """
     from keras_transformer.decoding.strategies import Beam, Greedy, Sample
 
-    check_search(options)
-    given = given_options(options)
+    given = given_options(options, ALL_OPTIONS)
     lengths = {name: given.pop(name) for name in LENGTHS if name in given}
     kind = {"greedy": Greedy, "beam": Beam}[given.pop("search", "beam")]
     kind = Sample if given.pop("sample", False) else kind
@@ -87,7 +75,7 @@ def export_signature(options, what) -> tuple[str, dict]:
     Raises:
         ValueError: if no signature does it.
     """
-    given, path = given_options(options), options.model
+    given, path = given_options(options, ALL_OPTIONS), options.model
     wanted = [name for name in ("length_penalty", "max_length") if name in given]
     taken = {"search", *wanted} if what == "best" else set()
     if fixed := [name for name in given if name not in taken]:
@@ -115,7 +103,7 @@ def export_signature(options, what) -> tuple[str, dict]:
 def _own_length_penalty(path):
     """Returns the length penalty that the card of an export names, or None."""
     with suppress(FileError, AttributeError):
-        search = read_json(saved_model_path(path) / CARD).get("search")
+        search = read_json(saved_model_path(path) / EXPORT_CARD).get("search")
         alpha = search.get("length_penalty")
         return alpha if isinstance(alpha, float | int) else None
     return None

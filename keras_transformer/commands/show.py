@@ -5,6 +5,7 @@ import shutil
 import textwrap
 
 from keras_transformer.commands.messages import spelled
+from keras_transformer.commands.options import dashed
 from keras_transformer.training.card import kept_text, read_card, size_text
 
 # The columns of the epochs, by the names of the logs; others stand only in --json.
@@ -124,7 +125,7 @@ def _flat(card) -> dict[str, str]:
     found |= {f"last epoch: {COLUMNS[k][0]}": _number(k, history[-1]) for k in COLUMNS}
     options = training.get("options") or {}
     found |= {
-        _dashed(name): ABSENT if value is None or value is False else _value(value)
+        dashed([name]): ABSENT if value is None or value is False else _value(value)
         for name, value in options.items()
     }
     found |= {f"text: {name}": _text(name, x) for name, x in (training.get("texts") or {}).items()}
@@ -185,13 +186,9 @@ def _options(options) -> str:
     """Returns the options as they would be typed, those without a value left out."""
     given = {name: x for name, x in (options or {}).items() if x is not None and x is not False}
     return " ".join(
-        _dashed(name) if value is True else f"{_dashed(name)} {_value(value)}"
+        dashed([name]) if value is True else f"{dashed([name])} {_value(value)}"
         for name, value in given.items()
     )
-
-
-def _dashed(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _text(label, record) -> str:

@@ -9,9 +9,9 @@ import pytest
 from keras_transformer import presets
 from keras_transformer.commands.early_checks import check_early, check_paths
 from keras_transformer.commands.model_size import model_size
-from keras_transformer.commands.options import MODEL, Option
+from keras_transformer.commands.options import MODEL, Option, dashed
 from keras_transformer.commands.parser import build_parser
-from keras_transformer.commands.search import OF_BEAMS
+from keras_transformer.commands.search import OF_BEAMS, search_options
 from keras_transformer.decoding.strategies import Beam, Greedy
 from keras_transformer.layers.feed_forward import GATES
 from keras_transformer.layers.norms import NORMS
@@ -83,6 +83,12 @@ def test_the_choices_are_those_of_the_layers():
         "num_hypotheses"
     } == {"coverage_penalty", "size"}
     assert set(OF_BEAMS) == {"coverage_penalty", "beam_size"}
+
+
+@pytest.mark.parametrize("name", ["length_penalty", "coverage_penalty"])
+def test_zero_is_a_value_of_a_search(name):
+    words = ["translate", "run", dashed([name]), "0"]
+    assert search_options(build_parser().parse_args(words)) == {"strategy": Beam(**{name: 0})}
 
 
 def test_sizes_change_a_preset():
