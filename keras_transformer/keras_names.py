@@ -27,7 +27,7 @@ CLASSES = {
     "WordPieceTokenizer": "Tokenizer",
 }
 
-# Arguments: what says the same here, of which a class may have the one or the other.
+# Arguments, and their names here. If there are several, the first that a class has is meant.
 ARGUMENTS = {
     "dff": ("d_ff",),
     "dropout_rate": ("dropout",),
@@ -91,7 +91,7 @@ def explain(owner: str, unknown, known) -> str:
 
 
 class KerasNames:
-    """A class whose instances refuse arguments that have another name here, by that name.
+    """A class that refuses names of Keras for its arguments, and says the names here.
 
     Python would name the first argument that is missing, since Keras's names take its place.
     """

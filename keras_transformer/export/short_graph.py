@@ -19,8 +19,8 @@ def shorten_graph(path) -> None:
     graph, names = saved_model.meta_graphs[0], {}
     for function in graph.graph_def.library.function:
         names[function.signature.name] = shorten_function(function)
-        # What is not a part of the main graph is then optimized once, when it first runs, where
-        # its device is known. The attribute is named after tf.data, whose functions are such.
+        # Without this attribute TensorFlow optimizes a function twice: with the main graph, and
+        # when it first runs. With it, it skips the first. tf.data marks its functions so.
         function.attr["_tf_data_function"].b = True
     for node in graph.object_graph_def.nodes:
         if node.WhichOneof("kind") == "captured_tensor":  # of a gradient of its own, as silu has

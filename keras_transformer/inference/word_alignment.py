@@ -19,14 +19,14 @@ def word_pairs(attention, source_pieces, target_pieces) -> list[tuple[int, int]]
     Returns:
         Pairs (source word, target word), counted from 0, sorted.
     """
-    source, target = one_hot(words_of(source_pieces)), one_hot(words_of(target_pieces))
+    source, target = one_hot(word_of_each(source_pieces)), one_hot(word_of_each(target_pieces))
     if not source.size:
         return []
     totals = target.T @ np.asarray(attention) @ source  # (target words, source words)
     return sorted((int(row.argmax()), word) for word, row in enumerate(totals))
 
 
-def words_of(pieces) -> list[int]:
+def word_of_each(pieces) -> list[int]:
     """Returns which word each piece belongs to, counted from 0; -1 for spaces and end tokens."""
     words, count, inside = [], 0, False
     for piece in pieces:

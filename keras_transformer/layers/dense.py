@@ -18,18 +18,18 @@ class Dense(keras.layers.Dense):
         (1, 3, 8)
     """
 
+    is_matrix = False  # whether others read its kernel, which must then stay as it is
+
     def __init__(self, units: int, **kwargs):
         # Keras refuses NumPy integers, and cannot save NumPy booleans.
         if "use_bias" in kwargs:
             kwargs["use_bias"] = check_bool("use_bias", kwargs["use_bias"])
         super().__init__(check_positive_int("units", units), **kwargs)
 
-    is_matrix = False  # whether others read its kernel, which must then stay as it is
-
     def quantize(self, mode=None, type_check=True, config=None):
         if self.is_matrix:
             raise NotImplementedError(f"{self.name} is not quantized: the loss reads its kernel.")
-        # Keras refuses subclasses, whose `call` may be another. This one computes the same.
+        # Keras refuses subclasses, since they may compute something else. This one does not.
         super().quantize(mode, type_check=False, config=config)
 
     def call(self, inputs, training=None):

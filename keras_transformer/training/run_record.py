@@ -90,8 +90,8 @@ class RunRecord:
         began, ended: the time in UTC; None if that is not known, or still to come.
         has_begun: whether what an earlier run left in the directory has been cleared away.
         is_finished: whether there is no epoch left to train.
-        kept: the epoch whose weights the run has: "epoch", "metric", "value", "signature" of the
-            metric, and "why"; None before the first epoch ends, and in a run of format 1.
+        kept: which epoch the run has kept: its "epoch", "metric", "value", the metric's
+            "signature", and "why". None before the first epoch ends, and in a run of format 1.
         format: the number of this schema. A reader knows all formats up to its own.
     """
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_transformer.inference.word_alignment import pharaoh, word_pairs, words_of
+from keras_transformer.inference.word_alignment import pharaoh, word_of_each, word_pairs
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from keras_transformer.inference.word_alignment import pharaoh, word_pairs, word
     ],
 )
 def test_words_are_what_spaces_separate(pieces, words):
-    assert words_of(pieces) == words
+    assert word_of_each(pieces) == words
 
 
 def test_a_word_attends_with_all_of_its_pieces():
