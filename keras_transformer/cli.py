@@ -13,7 +13,7 @@ import warnings
 from contextlib import suppress
 from importlib import import_module
 
-from keras_transformer.commands.messages import log_warning, spelled
+from keras_transformer.commands.messages import error_line, log_warning
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.progress import Progress
 
@@ -42,9 +42,11 @@ def main(arguments=None) -> int:
         _drop_output()
         return 1
     except KeyboardInterrupt:
-        return _fail("interrupted", options, KeyboardInterrupt)
+        return _fail("interrupted", options)
     except Exception as error:
-        return _fail(error, options, error)
+        if options.debug:
+            raise
+        return _fail(error_line(error), options)
 
 
 def starting(options) -> Progress:
@@ -97,13 +99,10 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(message, options, error) -> int:
-    if options.debug and isinstance(error, Exception):
-        raise error
+def _fail(line, options) -> int:
     try:
         sys.stdout.flush()
     except OSError:
         _drop_output()
-    text = " ".join(str(message).split()) or type(error).__name__
-    print(f"keras-transformer {options.command}: {spelled(text)}", file=sys.stderr)
+    print(f"keras-transformer {options.command}: {line}", file=sys.stderr)
     return 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 # A window is so many lines, or so many characters if they are long. While one is written, the next
 # are computed, so that no core waits at its end.
-LINES, CHARACTERS, WINDOWS_AHEAD = 4096, 2**24, 2
+LINES, CHARACTERS, WINDOWS_AHEAD = 8192, 2**24, 2
 SECONDS = 1.0  # between signs of life
 
 

@@ -121,13 +121,13 @@ def _asking(owner, function, defaults):
 
 def _answer(row) -> dict:
     """One row of what a signature answers, of Python's types. What it does not say is None."""
+    attention = row.pop("attention", None)  # nothing that is written needs it whole
     answer = {"source_cut": None} | {name: _plain(value) for name, value in row.items()}
-    if "attention" in row:
+    if attention is not None:
         for name in ("source_pieces", "target_pieces"):
             answer[name] = [piece for piece in answer[name] if piece]
         pieces = answer["source_pieces"], answer["target_pieces"]
-        attention = row["attention"][: len(pieces[1]), : len(pieces[0])]
-        answer["attention"] = attention
+        attention = attention[: len(pieces[1]), : len(pieces[0])]
         answer["alignment"] = word_pairs(attention, *pieces)
     if "token_log_probs" in row:
         answer["token_log_probs"] = answer["token_log_probs"][: answer["length"]]

@@ -4,6 +4,8 @@ import re
 import sys
 
 CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+# The operation that failed, which TensorFlow puts around the words of an error.
+OPERATION = re.compile(r"\{\{function_node [^}]*\}\} | \[Op:\w+\]")
 
 
 def one_line(text: str) -> str:
@@ -14,6 +16,11 @@ def one_line(text: str) -> str:
 def spelled(text: str) -> str:
     r"""Spells control characters as `\x1b`: a terminal would obey them."""
     return CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def error_line(error) -> str:
+    """Writes an error in one line."""
+    return spelled(" ".join(OPERATION.sub("", str(error)).split())) or type(error).__name__
 
 
 def log(line: str) -> None:

@@ -8,6 +8,7 @@ from keras_transformer.commands.batches import Window, answered
 from keras_transformer.commands.formats import json_line, text_lines
 from keras_transformer.commands.jobs import answer_files, load_model, output_of, report
 from keras_transformer.commands.messages import log
+from keras_transformer.commands.progress import stage
 from keras_transformer.commands.reading import INPUT, arriving_lines, decode, file_rows, is_cut
 from keras_transformer.commands.search import what_is_asked
 
@@ -33,7 +34,8 @@ def translate_arriving(options, what, write) -> None:
     model = load_model(options, what)
     if is_dialogue:
         names = ["text", "prefix"] if options.prefix_file else ["text"]
-        model.ask({name: [""] for name in names})  # makes the graph while nobody waits for it
+        with stage("making its graph", quiet=options.quiet):
+            model.ask({name: [""] for name in names})
         log("Type a sentence and press Enter; Ctrl-D ends.")
     counts = Counter()
     with output_of(options.output) as output:

@@ -19,7 +19,7 @@ import tensorflow as tf
 from keras_transformer import Translator
 from keras_transformer.checks import check_directory, check_new_file
 from keras_transformer.cli import _exit_when_terminated, _reopen_closed_streams, main
-from keras_transformer.commands.messages import one_line
+from keras_transformer.commands.messages import error_line, one_line
 from keras_transformer.commands.options import SEARCH
 from keras_transformer.commands.reading import arriving_lines, decode
 from keras_transformer.files import write_text
@@ -288,6 +288,14 @@ def test_what_evaluate_and_inspect_write_appears_whole_or_not_at_all(tmp_path, m
 def test_an_error_shows_no_control_characters(capsys):
     assert main(["translate", "/\x1b[2Jx"]) == 1
     assert r"/\x1b[2Jx does not exist" in capsys.readouterr().err
+
+
+def test_an_error_of_tensorflow_is_said_without_the_operation():
+    where = "{{function_node __wrapped__SaveV2_dtypes_9_device_/job:localhost/device:CPU:0}} "
+    error = tf.errors.ResourceExhaustedError(None, None, f"{where}x/y; No space left [Op:SaveV2]")
+    assert error_line(error) == "x/y; No space left"
+    assert error_line(ValueError("a\n  b{{c}}")) == "a b{{c}}"
+    assert error_line(MemoryError()) == "MemoryError"
 
 
 @pytest.mark.parametrize(
