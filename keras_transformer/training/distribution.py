@@ -1,5 +1,6 @@
 """Training on several devices: strategies by name, and sums over replicas."""
 
+import functools
 from contextlib import AbstractContextManager, nullcontext
 
 import keras
@@ -35,10 +36,15 @@ def strategy_scope(name: str = "none") -> AbstractContextManager[object]:
             f'strategy="{name}" needs KERAS_BACKEND=tensorflow, but the backend is '
             f"{keras.backend.backend()}; use keras.distribution there."
         )
+    return _mirrored().scope()
+
+
+@functools.cache  # sums of two such strategies would be taken for those of one
+def _mirrored():
     import tensorflow as tf
 
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    return tf.distribute.MirroredStrategy([device.name for device in devices]).scope()
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
 def scope_of(model):

@@ -20,6 +20,14 @@ def test_mirrored_is_a_mirrored_strategy_over_all_devices():
     assert strategy.num_replicas_in_sync == len(devices)
 
 
+def test_models_share_a_strategy_since_two_over_the_same_devices_mix_up_their_sums():
+    strategies = []
+    for _ in range(2):
+        with strategy_scope("mirrored"):
+            strategies.append(tf.distribute.get_strategy())
+    assert strategies[0] is strategies[1]
+
+
 def test_inside_replicas_their_number_and_their_sum_are_known():
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     number, total = strategy.run(lambda: (replicas(), sum_over_replicas(tf.constant(3.0))))
