@@ -102,14 +102,16 @@ class GreedySearch(Search):
         """One more token for each hypothesis."""
         outputs, cache = self.model.step(state.tokens, state.cache, state.position)
         logits = outputs if self.model.logits is None else self.model.logits(outputs)  # (B, V)
-        beginning = state.options.beginning
-        log_probs, tokens = candidates(logits, state.ids, beginning, state.position, 1, self)
+        options = state.options
+        log_probs, tokens = candidates(
+            logits, state.ids, options.beginning, state.position, 1, self, options.seeds
+        )
         log_probs, tokens = log_probs[:, 0], tokens[:, 0]  # (B,)
         here = ops.arange(ops.shape(state.ids)[1]) == state.position  # (L,)
         here = ops.logical_and(here, ops.logical_not(ops.expand_dims(state.done, 1)))  # (B, L)
         length = state.position + 1
         ends = ops.logical_or(tokens == self.end_id, log_probs < LEAST_POSSIBLE)  # (B,)
-        ends = ops.logical_or(ends, length >= state.options.max_lengths)  # (B,)
+        ends = ops.logical_or(ends, length >= options.max_lengths)  # (B,)
         return state._replace(
             position=length,
             tokens=tokens,

@@ -22,7 +22,7 @@ from keras_transformer.decoding.top_k import allowed_top_k, log_sum_exp
 FEW = 8
 
 
-def candidates(logits, ids, beginning, position, k, search):
+def candidates(logits, ids, beginning, position, k, search, seeds=None):
     """The k tokens that may follow each hypothesis, and their log-probabilities.
 
     Args:
@@ -33,6 +33,7 @@ def candidates(logits, ids, beginning, position, k, search):
         k: how many tokens; 1 to sample.
         search: a `Search`, for its strategy (a `Sample` draws, any other takes the most probable),
             the token that ends a hypothesis, and the model's spelling.
+        seeds: of each row, for `sample`; None if it does not sample.
 
     Returns:
         Log-probabilities, float32, and tokens, int32: (R, k) each. A place that no token can fill
@@ -46,10 +47,10 @@ def candidates(logits, ids, beginning, position, k, search):
         mask = with_struck(forbidden, struck, vocab_size)  # (V,) or (R, V)
         spelling = search.model.spelling
         mask = not_a_beginning(beginning, spelling, ids, position, mask)  # (R, V)
-        return choose(logits, k, mask, [], position, strategy)
+        return choose(logits, k, mask, [], position, strategy, seeds)
 
     def go_on():
-        return choose(logits, k, forbidden, struck, position, strategy)
+        return choose(logits, k, forbidden, struck, position, strategy, seeds)
 
     if all(field.shape[1] == 0 for field in beginning):
         top_logits, tokens, normalizer = go_on()  # (R, k), (R, k), (R, 1)
@@ -60,11 +61,12 @@ def candidates(logits, ids, beginning, position, k, search):
     return ops.where(ops.isfinite(log_probs), log_probs, IMPOSSIBLE), tokens
 
 
-def choose(logits, k, forbidden, struck, position, strategy):
+def choose(logits, k, forbidden, struck, position, strategy, seeds):
     """The logits of k tokens that may be chosen, the tokens, and the normalizer of all logits."""
     if isinstance(strategy, Sample):
         forbidden = with_struck(forbidden, struck, logits.shape[-1])
-        return *sampled(logits, forbidden, position, strategy), log_sum_exp(logits)
+        chosen = sampled(logits, forbidden, position, strategy, seeds)
+        return *chosen, log_sum_exp(logits)
     return allowed_top_k(logits, k, forbidden, struck)
 
 
@@ -111,10 +113,10 @@ def with_struck(forbidden, struck, vocab_size):
     return mask
 
 
-def sampled(logits, forbidden, position, strategy):
+def sampled(logits, forbidden, position, strategy, seeds):
     """The logit and the token that a `Sample` draws among those allowed: (R, 1) each."""
     allowed = ops.where(forbidden, IMPOSSIBLE, logits)  # (R, V)
-    chosen = ops.expand_dims(sample(allowed, position, strategy), 1)  # (R, 1)
+    chosen = ops.expand_dims(sample(allowed, position, strategy, seeds), 1)  # (R, 1)
     return batched_gather(allowed, chosen), chosen
 
 

@@ -12,7 +12,7 @@ GOLDEN = 0x9E3779B9
 LOWEST_TEMPERATURE = 1e-30
 
 
-def sample(logits, position, strategy):
+def sample(logits, position, strategy, seeds=None):
     """Draws a token for each row.
 
     Logits are divided by the temperature; then all but the `top_k` largest are dropped (Fan et al.,
@@ -24,14 +24,15 @@ def sample(logits, position, strategy):
 
     is a sample of softmax(l): the Gumbel-max trick (Maddison et al., 2014, "A* Sampling").
 
-    The noise g is a function of seed, position and token, see `gumbel_noise`, and the same for
-    every row. So each row alone is an exact sample, which depends neither on its batch nor on
-    earlier calls; but rows are not independent of each other.
+    The noise g is a function of seed, position, token and the row's own seed. So a row is an exact
+    sample, which depends neither on its batch nor on earlier calls, and rows with different seeds
+    are independent of each other.
 
     Args:
         logits: tensor (R, V).
         position: integer scalar, the number of tokens so far.
         strategy: `Sample`.
+        seeds: int32 (R, 1), of each row; (R, 0) or None if all rows have the same.
 
     Returns:
         int32 (R,). Tokens with a logit of `IMPOSSIBLE`, or one that is not finite, are never chosen
@@ -47,15 +48,17 @@ def sample(logits, position, strategy):
     vocab_size = logits.shape[-1]
     # A NaN fails the comparison, so it becomes -inf.
     logits = ops.where(ops.abs(logits) < -LEAST_POSSIBLE, logits, -np.inf)
-    noise = gumbel_noise(strategy.seed, position, vocab_size)  # (V,)
+    bits = random_bits(strategy.seed, position, vocab_size)  # (V,)
     if strategy.top_k == 0 and strategy.top_p == 1:
+        noise = gumbel_noise(bits_of_rows(bits, seeds))  # (V,) or (R, V)
         return argmax(tempered(logits, strategy.temperature) + noise)
     # (R, k) each, in falling order
     logits, tokens = largest_logits(logits, min(strategy.top_k or vocab_size, vocab_size))
     logits = tempered(logits, strategy.temperature)
     if strategy.top_p < 1:
         logits = nucleus(logits, strategy.top_p)
-    best = argmax(logits + ops.take(noise, tokens))  # (R,)
+    noise = gumbel_noise(bits_of_rows(ops.take(bits, tokens), seeds))  # (R, k)
+    best = argmax(logits + noise)  # (R,)
     return ops.take_along_axis(tokens, ops.expand_dims(best, 1), axis=1)[:, 0]
 
 
@@ -78,18 +81,41 @@ def nucleus(logits, top_p):
     return ops.where(mass - shares < top_p * mass[:, -1:], logits, -np.inf)
 
 
-def gumbel_noise(seed, position, vocab_size):
-    """Standard Gumbel noise of each token, made of nothing but the arguments: float32 (V,).
-
-    A hash of token, position and seed gives 32 bits h, and v = (h + 1/2) / 2**32 takes the place of
-    1 - u: the noise is largest where u is near 1, and floats are finest near 0.
-    """
+def random_bits(seed, position, vocab_size):
+    """A hash of seed, position and each token: uint32 (V,)."""
     bits = ops.cast(ops.arange(vocab_size), "uint32") + uint32(GOLDEN)
     for key in (0, position, seed):
         bits = lowbias32(ops.bitwise_xor(bits, uint32(key)))
+    return bits
+
+
+def bits_of_rows(bits, seeds):
+    """Bits (V,) or (R, k), hashed with the seed of each row: (R, V) or (R, k)."""
+    if seeds is None or seeds.shape[1] == 0:
+        return bits
+    return lowbias32(ops.bitwise_xor(bits, uint32(seeds)))
+
+
+def gumbel_noise(bits):
+    """Standard Gumbel noise, float32, made of 32 random bits each.
+
+    Of bits h, v = (h + 1/2) / 2**32 takes the place of 1 - u: the noise is largest where u is near
+    1, and floats are finest near 0.
+    """
     v = (ops.cast(bits, "float32") + 0.5) * 2.0**-32
     v = ops.minimum(v, 1 - 2.0**-24)  # float32 rounds the largest h up to 2**32
     return -ops.log(-ops.log1p(-v))
+
+
+def seeds_of_rows(ids):
+    """Returns a seed for each row of ids (R, S), padded with 0: its hash, int32 (R,).
+
+    It does not depend on the padding.
+    """
+    places = ops.cast(ops.arange(ops.shape(ids)[1]), "uint32") + uint32(GOLDEN)  # (S,)
+    bits = lowbias32(ops.bitwise_xor(uint32(ids), lowbias32(places)))  # (R, S)
+    bits = ops.where(ops.equal(ids, 0), uint32(0), bits)
+    return ops.cast(ops.right_shift(ops.sum(bits, axis=1), uint32(1)), "int32")
 
 
 def lowbias32(x):

@@ -45,7 +45,8 @@ def length_penalty(length, alpha):
 
 
 # The least value of each setting that is an integer, and `check_number`'s arguments of the others.
-LEAST = {"min_length": 0, "no_repeat_ngram": 0, "size": 1, "num_hypotheses": 1, "max_lengths": 1}
+LEAST = {"min_length": 0, "no_repeat_ngram": 0, "size": 1, "num_hypotheses": 1}
+LEAST |= {"max_lengths": 1, "seeds": 0}  # of each sentence
 NO_TEMPERATURE = "for the most probable token use Greedy()"
 NUMBERS = {
     "length_penalty": (float, "a number in [0, 10]", lambda x: 0 <= x <= LARGEST_ALPHA),
@@ -155,8 +156,9 @@ class Beam(Strategy):
 class Sample(Strategy):
     """A token drawn from the model's distribution at every step; see `decoding.sampling`.
 
-    The draw depends on nothing but the seed, the place in the hypothesis and the logits. So equal
-    sentences get equal translations: for several samples of one, use several seeds.
+    The draw depends on nothing but the seed, the sentence, the place in the hypothesis and the
+    logits. So equal sentences get equal translations: for several samples of one, use several
+    seeds.
 
     Args:
         temperature: above 0, what logits are divided by. Below 1 sharpens the distribution, and
@@ -215,6 +217,8 @@ class RowOptions(NamedTuple):
         prefix_ids: integers (B, P), padded with 0: every hypothesis begins so.
         prefix_text: integers (B, W, 2), text that follows these; see `decoding.beginning`. The
             `SearchModel` must have a `spelling`.
+        seeds: integers (B,), of a `Sample`: rows with different ones draw independently. A
+            `Translator`, and all that takes texts or ids, gives each sentence one of its own.
 
     Example:
         >>> RowOptions(max_lengths=[5, 9]).max_lengths
@@ -225,6 +229,7 @@ class RowOptions(NamedTuple):
     max_lengths: TensorLike | Sequence[int] | None = None
     prefix_ids: TensorLike | None = None
     prefix_text: TensorLike | None = None
+    seeds: TensorLike | Sequence[int] | None = None
 
     @property
     def beginning(self) -> Beginning:
@@ -242,12 +247,13 @@ def row_options(rows, start_ids, strategy, max_length) -> RowOptions:
         max_length: integer, or integer scalar.
 
     Returns:
-        `RowOptions` of float32 (B,), int32 (B,), int32 (B, P) and int32 (B, W, 2).
+        `RowOptions` of float32 (B,), int32 (B,), int32 (B, P), int32 (B, W, 2), and int32 (B, 1);
+        the last is (B, 0) without seeds.
     """
     rows = RowOptions() if rows is None else rows
     if not isinstance(rows, RowOptions):
         raise ValueError(f"rows must be RowOptions(...) or None, but is {rows!r}.")
-    alpha, max_lengths, prefix_ids, prefix_text = rows
+    alpha, max_lengths, prefix_ids, prefix_text, seeds = rows
     alpha = (
         strategy.length_penalty if alpha is None else _values("length_penalty", start_ids, alpha)
     )
@@ -257,11 +263,16 @@ def row_options(rows, start_ids, strategy, max_length) -> RowOptions:
         prefix_ids = ops.zeros((ops.shape(start_ids)[0], 0), "int32")
     if prefix_text is None:
         prefix_text = ops.zeros((ops.shape(start_ids)[0], 0, 2), "int32")
+    if seeds is None:
+        seeds = ops.zeros((ops.shape(start_ids)[0], 0), "int32")
+    else:
+        seeds = ops.expand_dims(_values("seeds", start_ids, seeds), 1)
     return RowOptions(
         ops.zeros_like(start_ids, "float32") + ops.cast(alpha, "float32"),
         ops.minimum(max_lengths, ops.cast(own, "int32")),
         ops.cast(prefix_ids, "int32"),
         ops.cast(prefix_text, "int32"),
+        ops.cast(seeds, "int32"),
     )
 
 

@@ -20,7 +20,8 @@ from keras_transformer.decoding.compaction import no_capacity
 from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.history import beam_history
 from keras_transformer.decoding.result import SearchResult
-from keras_transformer.decoding.strategies import Beam, RowOptions, SearchModel, of_kind
+from keras_transformer.decoding.sampling import seeds_of_rows
+from keras_transformer.decoding.strategies import Beam, RowOptions, Sample, SearchModel, of_kind
 from keras_transformer.inference.prefixes import Prefixes
 
 # Scoring text holds the logits of this many tokens at once.
@@ -60,6 +61,8 @@ class TextSearch:
         strategy = self._own(strategy, num_hypotheses)
         rows = RowOptions() if rows is None else rows
         rows = rows._replace(max_lengths=self._max_lengths(lengths, strategy, rows))
+        if isinstance(strategy, Sample):
+            rows = rows._replace(seeds=seeds_of_rows(ids))
         capacity = tf.reduce_max(tf.concat([rows.max_lengths, [1]], axis=0))  # 1 without any text
 
         def search_rows(indices):

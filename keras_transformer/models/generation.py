@@ -10,7 +10,8 @@ from keras_transformer.checks import check_counts, check_positive_int
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.decoding.beam import beam_search
 from keras_transformer.decoding.greedy import greedy_search
-from keras_transformer.decoding.strategies import Beam, as_strategy
+from keras_transformer.decoding.sampling import seeds_of_rows
+from keras_transformer.decoding.strategies import Beam, RowOptions, Sample, as_strategy
 
 Rows = Iterable[Iterable[int]]
 
@@ -62,7 +63,9 @@ def search_ids(model, ids, strategy, begin, *, end_id: int, max_length: int) -> 
     options = {"track_coverage": True} if strategy.coverage_penalty else {}
     cache = model.init_cache(read, max_length=max_length, beam_size=strategy.size, **options)
     search = beam_search if isinstance(strategy, Beam) else greedy_search
-    result = search(model, start_ids, cache, strategy, end_id=end_id, max_length=max_length)
+    rows = RowOptions(seeds=seeds_of_rows(ids)) if isinstance(strategy, Sample) else None
+    lengths = {"end_id": end_id, "max_length": max_length}
+    result = search(model, start_ids, cache, strategy, rows=rows, **lengths)
     best = zip(*(ops.convert_to_numpy(x)[:, 0] for x in (result.ids, result.lengths)), strict=True)
     rows = [row[:length].tolist() for row, length in best]
     return [row[:-1] if row[-1:] == [end_id] else row for row in rows]

@@ -12,7 +12,13 @@ import tensorflow as tf
 
 from keras_transformer import Sample
 from keras_transformer.decoding.result import IMPOSSIBLE
-from keras_transformer.decoding.sampling import gumbel_noise, lowbias32, sample
+from keras_transformer.decoding.sampling import (
+    gumbel_noise,
+    lowbias32,
+    random_bits,
+    sample,
+    seeds_of_rows,
+)
 from tests.decoding.conftest import PrefixModels, hypotheses_of
 
 DRAWS = 2000
@@ -111,15 +117,37 @@ def test_consecutive_positions_and_seeds_are_independent():
 @pytest.mark.parametrize("place", [(0, 0), (0, 1), (2**32 - 1, 511)], ids=str)
 def test_noise_of_a_large_vocabulary_is_gumbel_and_unlike_that_of_its_neighbours(place):
     size, (seed, position) = 32_000, place
-    noise = np.array(gumbel_noise(seed, position, size), "float64")
+    noise = np.array(gumbel_noise(random_bits(seed, position, size)), "float64")
     assert np.isfinite(noise).all() and noise.max() < 18
     uniform = np.sort(np.exp(-np.exp(-noise)))
     # Kolmogorov & Smirnov: one sample in a thousand is farther from uniform.
     assert np.abs(uniform - (np.arange(size) + 0.5) / size).max() < 1.95 / size**0.5
     for other in ((seed, position + 1), ((seed + 1) % 2**32, position)):
-        correlation = np.corrcoef(noise, np.array(gumbel_noise(*other, size)))[0, 1]
+        correlation = np.corrcoef(noise, gumbel_noise(random_bits(*other, size)))[0, 1]
         assert abs(correlation) < 4 / size**0.5
     assert abs(np.corrcoef(noise[1:], noise[:-1])[0, 1]) < 4 / size**0.5
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 3}])
+def test_rows_with_different_seeds_are_independent(settings):
+    """At one position, over rows: each row has the distribution, and pairs have the product."""
+    flat = np.zeros((2 * DRAWS, 3), "float32")
+    seeds = seeds_of_rows(np.arange(1, 2 * DRAWS + 1)[:, None])
+    drawn = np.array(sampler(**settings, seed=5)(flat, 2, seeds=seeds[:, None]))
+    assert_distributed(np.bincount(drawn, minlength=3), np.full(3, 1 / 3))
+    assert_distributed(np.bincount(3 * drawn[::2] + drawn[1::2], minlength=9), np.full(9, 1 / 9))
+    same = np.array(sampler(**settings, seed=5)(flat, 2, seeds=np.full((2 * DRAWS, 1), 7)))
+    assert len(set(same.tolist())) == 1
+
+
+def test_the_seed_of_a_row_is_that_of_its_ids_without_padding():
+    ids = np.array([[5, 6, 7], [5, 6, 0], [6, 5, 0], [5, 6, 7]])
+    seeds = np.array(seeds_of_rows(ids))
+    assert seeds[0] == seeds[3] and len(set(seeds.tolist())) == 3 and seeds.min() >= 0
+    assert np.array(seeds_of_rows(np.pad(ids, ((0, 0), (0, 9))))).tolist() == seeds.tolist()
+    many = np.array(seeds_of_rows(np.random.default_rng(0).integers(1, 9, (2000, 6))))
+    distinct = len({tuple(row) for row in np.random.default_rng(0).integers(1, 9, (2000, 6))})
+    assert len(set(many.tolist())) == distinct
 
 
 def test_the_hash_is_lowbias32():
@@ -132,11 +160,10 @@ def test_the_hash_is_lowbias32():
     assert np.array(lowbias32(numbers)).tolist() == [reference(int(x)) for x in numbers]
 
 
-def test_noise_is_finite_where_the_hash_is_smallest_and_largest(monkeypatch):
+def test_noise_is_finite_where_the_hash_is_smallest_and_largest():
     """Both occur once in 2 ** 32 hashes: floats must not round them to 0 or 1."""
     ends = np.array([0, 1, 2**32 - 2, 2**32 - 1], "uint32")
-    monkeypatch.setattr("keras_transformer.decoding.sampling.lowbias32", lambda bits: ends)
-    noise = np.array(gumbel_noise(0, 0, 4))
+    noise = np.array(gumbel_noise(ends))
     assert np.isfinite(noise).all()
     assert noise[0] > noise[1] > 20 and noise[3] <= noise[2] < -2
 
@@ -236,6 +263,8 @@ def test_a_sampled_hypothesis_has_the_models_own_score():
     models = PrefixModels(30, end_logit=-1.0)
     result = search(models, range(30), seed=2, temperature=1.5)
     greedy = search(models, range(30), top_k=1)
+    seeded = search(models, range(30), seed=2, temperature=1.5, seeds=[7] * 30)
+    assert not np.array_equal(seeded.ids, result.ids)
     differ = 0
     for model in range(30):
         ((ids, _, log_prob),) = hypotheses_of(result, model)
@@ -271,11 +300,12 @@ from functools import partial
 import jax
 import numpy as np
 from keras_transformer import Sample
-from keras_transformer.decoding.sampling import sample
+from keras_transformer.decoding.sampling import sample, seeds_of_rows
 
 logits = 3 * np.random.default_rng(0).normal(size=(20, 97)).astype("float32")
+seeds = seeds_of_rows(np.arange(40).reshape(20, 2))[:, None]
 for settings in ({}, {"top_k": 5}, {"top_p": 0.8, "temperature": 1.5}):
-    choose = partial(sample, strategy=Sample(**settings, seed=2**32 - 2))
+    choose = partial(sample, strategy=Sample(**settings, seed=2**32 - 2), seeds=seeds)
     jitted = jax.jit(choose)
     for position in range(4):
         chosen = np.array(choose(logits, position)).tolist()
@@ -294,8 +324,8 @@ def test_jax_draws_the_same_tokens():
     assert result.returncode == 0, result.stderr[-3000:]
     drawn = [[int(token) for token in line.split()] for line in result.stdout.splitlines()]
     logits = 3 * np.random.default_rng(0).normal(size=(20, 97)).astype("float32")
-    expected = []
+    expected, seeds = [], seeds_of_rows(np.arange(40).reshape(20, 2))[:, None]
     for settings in ({}, {"top_k": 5}, {"top_p": 0.8, "temperature": 1.5}):
-        choose = sampler(**settings, seed=2**32 - 2)
+        choose = partial(sampler(**settings, seed=2**32 - 2), seeds=seeds)
         expected += [np.array(choose(logits, position)).tolist() for position in range(4)]
     assert drawn == expected

@@ -136,6 +136,8 @@ def search(function, size=1, *, strategy=None, max_length=5, end_id=END, **rows)
         ({"max_lengths": [2, 3]}, r"max_lengths must have one value for each of 1 .* \(2,\)"),
         ({"max_lengths": [0]}, "max_lengths must be an integer of at least 1, but is 0"),
         ({"max_lengths": 3}, r"max_lengths must have one value .* its shape is \(\)"),
+        ({"seeds": [1, 2]}, r"seeds must have one value for each of 1 .* \(2,\)"),
+        ({"seeds": [-1]}, "seeds must be an integer of at least 0, but is -1"),
         ({"length_penalty": 0.6}, r"length_penalty must have one value .* its shape is \(\)"),
         ({"length_penalty": [0.5, 0.6]}, "length_penalty must have one value for each of 1"),
         ({"length_penalty": np.array([np.nan])}, "length_penalty must be a number in .*nan"),

@@ -24,7 +24,7 @@ from keras_transformer import (
 from keras_transformer.data.packing import PackedBatches
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
 from keras_transformer.decoding.result import IMPOSSIBLE
-from keras_transformer.decoding.sampling import sample
+from keras_transformer.decoding.sampling import sample, seeds_of_rows
 from keras_transformer.decoding.strategies import length_penalty
 from keras_transformer.export.saved_model import serving_copy
 from tests.serving.served_ops import refused
@@ -143,10 +143,11 @@ def test_samples_are_those_of_the_seed_drawn_from_one_full_pass_each(
     sampled = generators("sample").generate(prompts).continuations
     for prompt, continuation in zip(prompts, sampled, strict=True):
         ids, length = [END_ID, *tokens_of(tokenizer, prompt)], len(tokens_of(tokenizer, prompt))
+        seeds = seeds_of_rows(np.array([ids[1:]], "int32"))[:, None]
         while len(ids) - 1 - length < 12 and ids[1:][-1:] != [END_ID]:
             logits = np.array(language_model(np.array([ids]), training=False))[:, -1]
             logits[:, [PAD_ID, UNK_ID, START_ID]] = IMPOSSIBLE
-            ids.append(int(sample(logits, len(ids) - 1 - length, SAMPLE)[0]))
+            ids.append(int(sample(logits, len(ids) - 1 - length, SAMPLE, seeds)[0]))
         drawn = [token for token in ids[1 + length :] if token != END_ID]
         assert continuation == tokenizer.detokenize([drawn]).numpy()[0].decode()
     assert sampled != generators("greedy").generate(prompts).continuations
