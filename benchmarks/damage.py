@@ -10,10 +10,12 @@ another result, another exception, or more than a line.
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import warnings
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -71,18 +73,25 @@ def try_damages(run: Path, count: int, seed: int):
 
 
 def make_run(run: Path):
-    """Saves a model, two states and the weights of two epochs; returns the model, compiled."""
+    """Saves a model, two states and the weights of two epochs; returns the model, compiled.
+
+    The newer state is one within an epoch.
+    """
     keras.utils.set_random_seed(1)
     tokenizer = Tokenizer.train_on_texts(["x y z"] * 9, vocab_size=268)
     model = LanguageModel(**SIZES, vocab_size=tokenizer.vocab_size)
     model.compile(keras.optimizers.Adam(), MaskedCrossentropy())
     save_run(model, tokenizer, run)
-    for callback in (EpochWeights(run / "checkpoints"), TrainingCheckpoint(run / "checkpoints")):
-        callback.set_model(model)
-        for epoch in (0, 1):
+    weights, checkpoint = (kind(run / "checkpoints") for kind in (EpochWeights, TrainingCheckpoint))
+    checkpoint.set_params({"steps": 9})
+    for epoch in (0, 1):
+        for callback in (weights, checkpoint):
+            callback.set_model(model)
             model.set_weights([weight + 1 for weight in model.get_weights()])
             callback.on_epoch_end(epoch, {"loss": 2.0 - epoch})
-        callback.on_train_end()
+    checkpoint.save_and_exit(signal.SIGTERM)
+    with suppress(SystemExit):
+        checkpoint.on_train_batch_end(0)
     return model
 
 
@@ -116,7 +125,8 @@ def results(path, run, model):
     if path.name.startswith("state"):
         checkpoint = TrainingCheckpoint(run / "checkpoints")
         checkpoint.restore(model)
-        return [*model.get_weights(), np.array(str(checkpoint.history))]
+        place = checkpoint.history, checkpoint.step, checkpoint.total_steps
+        return [*model.get_weights(), np.array(str(place))]
     average_weights(model, sorted((run / "checkpoints").glob("epoch-*")))
     return model.get_weights()
 

@@ -96,10 +96,10 @@ from keras_transformer.training.callbacks import TokensPerSecond as TokensPerSec
 from keras_transformer.training.callbacks import TranslationMonitor as TranslationMonitor
 from keras_transformer.training.callbacks import UseAverage as UseAverage
 from keras_transformer.training.checkpoints import CheckpointError as CheckpointError
-from keras_transformer.training.checkpoints import EpochWeights as EpochWeights
 from keras_transformer.training.checkpoints import TrainingCheckpoint as TrainingCheckpoint
-from keras_transformer.training.checkpoints import average_weights as average_weights
 from keras_transformer.training.distribution import strategy_scope as strategy_scope
+from keras_transformer.training.epoch_weights import EpochWeights as EpochWeights
+from keras_transformer.training.epoch_weights import average_weights as average_weights
 from keras_transformer.training.losses import MaskedCrossentropy as MaskedCrossentropy
 from keras_transformer.training.losses import smoothed_crossentropy as smoothed_crossentropy
 from keras_transformer.training.metrics import MaskedAccuracy as MaskedAccuracy

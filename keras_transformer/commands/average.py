@@ -7,7 +7,8 @@ from keras_transformer.commands.resume import locked
 from keras_transformer.commands.training_callbacks import CHECKPOINTS
 from keras_transformer.files import FileError
 from keras_transformer.inference.run_directory import is_run, load_run, save_run
-from keras_transformer.training.checkpoints import EpochWeights, average_weights, read_history
+from keras_transformer.training.checkpoints import read_history
+from keras_transformer.training.epoch_weights import EpochWeights, average_weights
 from keras_transformer.training.run_record import RunRecord
 
 

@@ -175,12 +175,13 @@ def check_training(options) -> None:
     """Refuses what cannot be trained together; a run to go on with gives its options before."""
     from keras_transformer.commands import resume
 
+    if {"epochs", "max_steps"} <= set(getattr(options, "typed", ())):
+        raise ValueError("--epochs and --max-steps exclude each other; give one of them.")
     names = {option.key for option in OPTIONS["train"] if isinstance(option, Option)}
     check_paths(options, names - set(resume.TEXT_FILES))
     record = resume.record_to_go_on_with(options)
-    if record is not None and record.is_finished:
-        if options.epochs <= record.options.get("epochs", 0):
-            return  # there is nothing left to do, and no text is read
+    if resume.is_done(record, options):
+        return  # and no text is read
     check_text_options(options)
     check_paths(options, resume.TEXT_FILES)
     model_size(options)

@@ -27,12 +27,15 @@ class Progress:
         quiet: whether to show nothing.
         keep: whether a terminal keeps the last line.
         announce: whether a log has a line at the beginning.
+        done: how much an earlier start has done.
     """
 
-    def __init__(self, what, total=None, unit="lines", *, quiet=False, keep=False, announce=False):
+    def __init__(
+        self, what, total=None, unit="lines", *, quiet=False, keep=False, announce=False, done=0
+    ):
         self.what, self.total, self.unit, self.keep = what, total, unit, keep
         self.quiet, self.announce = quiet, announce
-        self.done, self.note = 0, ""
+        self.done, self.before, self.note = done, done, ""
         self._bar = self._timer = None
 
     def __enter__(self):
@@ -42,6 +45,7 @@ class Progress:
         if is_terminal():
             self._bar = _rich_progress(self.total)
             fields = {"unit": self.unit, "note": "", "rate": ""}
+            fields["completed"] = self.done
             self._task = self._bar.add_task(spelled(self.what), total=self.total, **fields)
             self._bar.start()
         else:
@@ -67,13 +71,14 @@ class Progress:
         self.note = self.note if note is None else note
         if self._bar is not None:
             seconds = time.monotonic() - self.start
-            rate = f"{self.done / seconds:,.1f}/s" if seconds >= SHORTEST else ""
+            rate = f"{(self.done - self.before) / seconds:,.1f}/s" if seconds >= SHORTEST else ""
             shown = {"note": self.note, "rate": rate}
             self._bar.update(self._task, completed=self.done, **shown)
 
     def restart(self, what: str, total=None) -> None:
         """Goes on with another piece of work in the same place."""
-        self.what, self.total, self.done, self.start = what, total, 0, time.monotonic()
+        self.what, self.total, self.start = what, total, time.monotonic()
+        self.done = self.before = 0
         if self._bar is not None:
             self._bar.reset(self._task, description=what, total=total)
 
@@ -86,10 +91,10 @@ class Progress:
         if not self.total:
             done = f": {self.done:,} {self.unit}" if self.done else ""
             return f"{self.what}{done}, {duration(seconds)} so far"
-        left = ""
-        if self.done and not self.note:
-            left = f", {duration(seconds / self.done * (self.total - self.done))} left"
-        rate = f", {self.done / max(seconds, 1e-9):,.1f} {self.unit}/s"
+        left, done = "", self.done - self.before
+        if done and not self.note:
+            left = f", {duration(seconds / done * (self.total - self.done))} left"
+        rate = f", {done / max(seconds, 1e-9):,.1f} {self.unit}/s"
         share = f"{self.done:,} of {self.total:,} {self.unit} ({self.done / self.total:.0%})"
         return f"{self.what}: {share}{rate}{left}{self.note and ', '}{self.note}"
 

@@ -18,7 +18,7 @@ TEXT_FILES = ("source", "target", "tsv", "valid_source", "valid_target", "valid_
 # Options of one start, which the record leaves out.
 UNRECORDED = {"out", "force", "resume", "quiet"}
 # Options that you may change when you resume.
-CHANGEABLE = {"epochs", "max_minutes", "keep", "strategy"}
+CHANGEABLE = {"epochs", "max_steps", "max_minutes", "save_minutes", "keep", "strategy"}
 RECORDED = [
     option.key
     for option in OPTIONS["train"]
@@ -73,9 +73,9 @@ def _lock(descriptor, directory):
 
 def states(out) -> list[Path]:
     """Lists the states of a run to go on from, oldest first."""
-    from keras_transformer.training.state_file import STATE
+    from keras_transformer.training.state_file import ANY_STATE
 
-    return sorted((out / CHECKPOINTS).glob(STATE.replace("{:05d}", "*")))
+    return sorted((out / CHECKPOINTS).glob(ANY_STATE))
 
 
 def record_to_go_on_with(options) -> RunRecord | None:
@@ -104,7 +104,19 @@ def record_to_go_on_with(options) -> RunRecord | None:
             value = record.options[name]
             is_one_file = name in TEXT_FILES and isinstance(value, str)
             setattr(options, name, [value] if is_one_file else value)
+    if "epochs" in typed and "max_steps" not in typed:
+        options.max_steps = None
     return record
+
+
+def is_done(record, options) -> bool:
+    """Returns whether a run is finished, and the options ask for no more than it was given."""
+    if record is None or not record.is_finished:
+        return False
+    limit = record.options.get("max_steps")
+    if options.max_steps is not None:
+        return limit is not None and options.max_steps <= limit
+    return limit is None and options.epochs <= record.options.get("epochs", 0)
 
 
 def check_out(options) -> None:

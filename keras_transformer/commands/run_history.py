@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from pathlib import Path
 
 import keras
@@ -14,13 +13,19 @@ from keras_transformer.training.card import HISTORY, METRICS
 
 
 class EpochFacts(keras.callbacks.Callback):
-    """Adds `seconds` and `learning_rate` to an epoch's logs."""
+    """Adds `step`, `seconds` and `learning_rate` to an epoch's logs.
 
-    def on_epoch_begin(self, epoch, logs=None):
-        self.start = time.monotonic()
+    Args:
+        checkpoint: the `TrainingCheckpoint` of the training, which counts over its stops.
+    """
+
+    def __init__(self, checkpoint):
+        super().__init__()
+        self.checkpoint = checkpoint
 
     def on_epoch_end(self, epoch, logs=None):
-        logs["seconds"] = time.monotonic() - self.start
+        logs["step"] = self.checkpoint.total_steps
+        logs["seconds"] = self.checkpoint.seconds
         logs["learning_rate"] = number(self.model.optimizer.learning_rate)
 
 
@@ -44,6 +49,8 @@ class WriteHistory(keras.callbacks.Callback):
         lines = []
         for epoch, logs in enumerate(self.history(), start=1):
             known = {k: v if math.isfinite(v) else None for k, v in logs.items()}
+            if "step" in logs:
+                known["step"] = int(logs["step"])
             lines.append(json.dumps({"epoch": epoch, **known}) + "\n")
         write_text(self.path, "".join(lines))
 

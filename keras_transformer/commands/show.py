@@ -11,6 +11,7 @@ from keras_transformer.training.card import kept_text, read_card, size_text
 # The columns of the epochs, by the names of the logs; others stand only in --json.
 COLUMNS = {
     "epoch": ("epoch", "{:.0f}"),
+    "step": ("step", "{:.0f}"),
     "loss": ("loss", "{:.3f}"),
     "val_loss": ("val. loss", "{:.3f}"),
     "perplexity": ("perplexity", "{:.2f}"),
@@ -138,11 +139,16 @@ def _flat(card) -> dict[str, str]:
 
 
 def _progress(card) -> str:
-    epochs, asked = len(card["history"]), (card.get("options") or {}).get("epochs")
-    if asked is None:
+    history, options = card["history"], card.get("options") or {}
+    if options.get("epochs") is None:
         return ""
     state = "finished" if card["is_finished"] else "not finished"
-    return f", {state}: {epochs} of {asked} epochs"
+    step = history[-1].get("step", 0) if history else 0
+    if options.get("max_steps"):
+        return f", {state}: {step} of {options['max_steps']} steps"
+    if options.get("valid_steps"):
+        return f", {state}: {step} steps"
+    return f", {state}: {len(history)} of {options['epochs']} epochs"
 
 
 def _epochs(card) -> list[str]:

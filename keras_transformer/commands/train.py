@@ -14,6 +14,7 @@ from keras_transformer.commands.progress import duration, stage
 from keras_transformer.commands.resume import CHECKPOINTS, HISTORY, LOGS
 from keras_transformer.commands.run_history import sentence
 from keras_transformer.commands.training_callbacks import Callbacks
+from keras_transformer.commands.training_progress import Plan
 from keras_transformer.commands.training_text import corpus_records, read_texts
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.tokenizer import Tokenizer
@@ -41,8 +42,9 @@ def run(options) -> None:
         files = resume.text_records(options)
         if record is not None:
             resume.refuse_other_texts(record, files)
-            if record.is_finished and options.epochs <= record.options.get("epochs", 0):
-                log(f"the run in {out} is finished; give more --epochs to train it longer")
+            if resume.is_done(record, options):
+                more = "--epochs" if options.max_steps is None else "--max-steps"
+                log(f"the run in {out} is finished; give more {more} to train it longer")
                 return
             resume.note_other_versions(record)
         train(options, record, files)
@@ -64,12 +66,12 @@ def train(options, record, files) -> None:
     keras.utils.set_random_seed(options.seed)
     with stage("splitting the text into subwords", quiet=options.quiet):
         batches_of = batches(texts, tokenizer, options)
-    total_steps = batches_of[0].num_batches * options.epochs
-    report(texts, tokenizer, *batches_of, total_steps, options)
+    plan = Plan.of(options, batches_of[0].num_batches)
+    report(texts, tokenizer, *batches_of, plan.total_steps, options)
     with stage("building the model", quiet=options.quiet), strategy_scope(options.strategy):
-        model = build_model(tokenizer, total_steps, options)
+        model = build_model(tokenizer, plan.total_steps, options)
     # It may refuse an option, so nothing is cleared before.
-    callbacks = Callbacks(model, tokenizer, texts, *batches_of, options)
+    callbacks = Callbacks(model, tokenizer, texts, *batches_of, plan, options)
     if resumes:
         record = record.changed(options=asked, is_finished=False)
     else:
@@ -79,7 +81,7 @@ def train(options, record, files) -> None:
     record.write(out)
     callbacks.on_kept = lambda kept: record.changed(kept=kept).write(out)
     fit(model, callbacks, *batches_of, resumes, options)
-    is_finished = callbacks.checkpoint.epoch >= options.epochs or callbacks.has_stopped()
+    is_finished = not callbacks.steps_left() or callbacks.has_stopped()
     kept = callbacks.kept()
     record.changed(is_finished=is_finished, kept=kept).write(out)
     log(sentence(kept))
@@ -93,7 +95,7 @@ def goes_on(record, out) -> bool:
     if record.has_begun and resume.states(out):
         resume.check_tokenizer(record, out / TOKENIZER)
         return True
-    log("no epoch of the run was finished, so it starts from the beginning")
+    log("the run was stopped before its first state, so it starts from the beginning")
     return False
 
 
@@ -111,24 +113,28 @@ def begin(record, tokenizer, out) -> RunRecord:
 
 
 def fit(model, callbacks, train, valid, resumes, options) -> None:
-    """Trains the epochs that are left, if any, and finishes the run."""
-    start, first_epoch = time.monotonic(), 0
+    """Trains the steps that are left, if any, and finishes the run."""
+    start, checkpoint, plan = time.monotonic(), callbacks.checkpoint, callbacks.plan
     if resumes:
-        first_epoch = callbacks.restore()
-        log(f"going on after epoch {first_epoch}")
-    if first_epoch < options.epochs and not callbacks.has_stopped():
-        try:
+        callbacks.restore()
+        epoch, step = checkpoint.epoch, checkpoint.step and checkpoint.total_steps
+        log(f"going on after step {step:,}" if step else f"going on after epoch {epoch}")
+    if callbacks.has_no_time():
+        log(f"its --max-minutes {options.max_minutes:g} are over; give more to train it longer")
+    elif callbacks.steps_left() and not callbacks.has_stopped():
+        begun = checkpoint.total_steps - checkpoint.step
+        place = divmod(checkpoint.total_steps, train.num_batches)
+        with callbacks.stopping():
             model.fit(
-                train.dataset(first_epoch),
+                train.stream(*place, num_steps=callbacks.steps_left()),
                 validation_data=None if valid is None else valid.dataset(),
-                initial_epoch=first_epoch,
-                epochs=options.epochs,
+                initial_epoch=checkpoint.epoch,
+                epochs=checkpoint.epoch + plan.epochs_left(begun),
+                steps_per_epoch=plan.epoch_steps,
                 shuffle=False,
                 verbose=0,
                 callbacks=callbacks.all,
             )
-        finally:
-            callbacks.stop_showing()
     callbacks.finish()
     log(f"trained {duration(time.monotonic() - start)}")
 

@@ -1,11 +1,15 @@
 """What `keras-transformer train` measures, shows and keeps."""
 
+import signal
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from keras_transformer.commands.disk_space import default_keep, report_disk
 from keras_transformer.commands.early_checks import refuse_without_validation
+from keras_transformer.commands.messages import log
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
 from keras_transformer.commands.progress import stage
 from keras_transformer.commands.resume import CHECKPOINTS, LOGS
@@ -21,7 +25,7 @@ from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.inference.inspection import inspect_translation
 from keras_transformer.inference.run_directory import save_run
 from keras_transformer.inference.translator import Translator
-from keras_transformer.training import callbacks, checkpoints, tensorboard
+from keras_transformer.training import callbacks, checkpoints, epoch_weights, tensorboard
 from keras_transformer.training.shards import default_shards
 from keras_transformer.visualization.attention import mean_attention
 from keras_transformer.visualization.figures import new_figure
@@ -42,65 +46,111 @@ SHOWN_WORDS = ("preset", "precision", "strategy", "bleu_tokenize", "metric", "no
 class Callbacks:
     """The callbacks of a run, and what is done with them before and after `fit`."""
 
-    def __init__(self, model, tokenizer, texts, train, valid, options):
+    def __init__(self, model, tokenizer, texts, train, valid, plan, options):
         self.model, self.tokenizer, self.options = model, tokenizer, options
+        self.plan = plan
         self.out, self.logs = Path(options.out), Path(options.out) / LOGS
         watched = {"monitor": f"val_{options.metric}"}
         self.best, self.mean = callbacks.KeepBest(self._save, **watched), None
         self.on_kept = lambda kept: None  # is told of each new model in the run directory
         keep = options.keep or default_keep(model.count_params())
         keep = max(keep, options.average or 0)
-        self.weights = checkpoints.EpochWeights(self.out / CHECKPOINTS, keep=keep, **watched)
-        self.checkpoint = checkpoints.TrainingCheckpoint(self.out / CHECKPOINTS)
+        self.weights = epoch_weights.EpochWeights(self.out / CHECKPOINTS, keep=keep, **watched)
         patience = options.early_stopping
         self.early = patience and callbacks.StopEarly(patience, **watched)
         self.history = WriteHistory(self.out, lambda: self.checkpoint.history)
         self.translations = None
         delay = options.r_drop_delay and callbacks.DelayRDrop(options.r_drop_delay)
         average = None if options.ema is None else callbacks.UseAverage()
-        tokens = callbacks.TokensPerSecond(lambda: train.num_target_tokens)
-        limit = options.max_minutes and callbacks.TimeLimit(options.max_minutes)
+        tokens = callbacks.TokensPerSecond(
+            lambda: train.num_target_tokens * plan.epoch_steps / train.num_batches
+        )
+        self.limit = options.max_minutes and callbacks.TimeLimit(options.max_minutes)
         profiled = {"profile_steps": PROFILE_STEPS if options.profile else None}
-        board = tensorboard.TensorBoardMonitor(self.logs, settings=_settings(options), **profiled)
+        settings = {"settings": _settings(options)}
+        self.board = tensorboard.TensorBoardMonitor(self.logs, **settings, **profiled)
+        self.checkpoint = checkpoints.TrainingCheckpoint(
+            self.out / CHECKPOINTS,
+            save_minutes=options.save_minutes,
+            max_steps=plan.total_steps,
+            before_save=self.board.flush,
+        )
         before = [delay, callbacks.StopOnNaN(), tokens, callbacks.TokenLogs(), average]
         kept = [self.best, self.weights, average and average.restore]
-        after = [self.early, limit, board, EpochFacts(), self.checkpoint, self.history]
+        facts = EpochFacts(self.checkpoint)
+        after = [self.early, self.limit, self.board, facts, self.checkpoint, self.history]
         # Each comes after those that write the logs it reads.
         every = [*before, *self._monitors(texts.valid, valid), *kept, *after]
         self.shown = None
         if not options.quiet:
             num_texts = 0 if texts.valid is None else len(texts.valid.sources)
-            self.shown = ShowTraining(train.num_batches, self.best, num_texts)
+            self.shown = ShowTraining(plan, self.checkpoint, self.best, num_texts)
             every.append(self.shown)
         self.all = [callback for callback in every if callback is not None]
-        sizes = model.count_params(), keep, options.epochs, texts.valid is not None
+        sizes = model.count_params(), keep, plan.epochs_left(0), texts.valid is not None
         report_disk(self.out, *sizes)
 
-    def restore(self) -> int:
-        """Goes back to the last finished epoch; returns the number of finished epochs."""
-        first_epoch = self.checkpoint.restore(self.model)
-        for epoch, logs in enumerate(self.checkpoint.history):
-            for callback in (self.best, self.weights, self.early):
+    def restore(self) -> None:
+        """Goes back to the newest state, and has all callbacks go on from there."""
+        checkpoint = self.checkpoint
+        checkpoint.restore(self.model)
+        if checkpoint.total_steps is None:  # of an earlier version, which saved only after epochs
+            checkpoint.total_steps = checkpoint.epoch * self.plan.epoch_steps
+        for epoch, logs in enumerate(checkpoint.history):
+            for callback in (self.best, self.weights, self.early, self.limit):
                 if callback is not None:
                     callback.replay(epoch, logs)
+        if self.limit is not None:
+            self.limit.in_epoch = checkpoint.seconds_before
+        self.board.forget_after(checkpoint.total_steps, checkpoint.epoch)
+        for callback in self.all:
+            if isinstance(callback, FigureMonitor):
+                callback.at_start = None  # drawn when the run began
         self.history.write()
-        return first_epoch
 
     def has_stopped(self) -> bool:
         """Returns whether a run that is resumed had ended early."""
         return self.early is not None and self.early.waited >= self.early.patience
 
-    def stop_showing(self) -> None:
-        """Takes the bar away, which an error or an interruption would leave on the terminal."""
+    def steps_left(self) -> int:
+        """Returns how many steps are still to be trained."""
+        return max(0, self.plan.total_steps - self.checkpoint.total_steps)
+
+    def has_no_time(self) -> bool:
+        """Returns whether a run that is resumed has no time for another epoch."""
+        return self.limit is not None and self.limit.is_reached
+
+    @contextmanager
+    def stopping(self):
+        """Ends what runs beside `fit` in its context, in whatever way that ends.
+
+        SIGTERM saves a state. The bar goes, which would else stay on the terminal. What went wrong
+        with the last state is said, though something else has ended the training.
+        """
+        with on_sigterm(self.checkpoint.save_and_exit):
+            try:
+                yield
+            except BaseException as error:
+                self._end(error)
+                raise
+
+    def _end(self, error):
         if self.shown is not None:
             self.shown.stop()
+        try:
+            self.checkpoint.wait()
+        except OSError as fault:
+            log(f"note: {fault}")
+        if isinstance(error, SystemExit):
+            go_on = f"keras-transformer train --out {self.out} --resume"
+            log(f"stopped after step {self.checkpoint.total_steps:,}; go on with: {go_on}")
 
     def finish(self) -> None:
         """Averages the last epochs, if asked to, and writes what the projector shows."""
         if self.options.average is not None:
             paths = self.weights.last(self.options.average)
             with stage(f"averaging {len(paths)} epochs", quiet=self.options.quiet):
-                checkpoints.average_weights(self.model, paths)
+                epoch_weights.average_weights(self.model, paths)
                 self._save_mean(len(paths))
         pieces = self.tokenizer.pieces(range(self.tokenizer.vocab_size))
         tensorboard.write_projector(self.logs, self.model.lm_head_kernel(), pieces)
@@ -182,6 +232,25 @@ class Callbacks:
             return _tags(sentence_figures(inspection, shown_word(inspection)))
 
         return FigureMonitor(self.logs, draw, at_start=lambda: _tags(model_figures(self.model)))
+
+
+@contextmanager
+def on_sigterm(handler):
+    """Has a handler called at the first SIGTERM in its context; the next one ends the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+
+    def handle(*arguments):
+        signal.signal(signal.SIGTERM, before)
+        handler(*arguments)
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _tags(figures) -> dict:

@@ -1,6 +1,7 @@
 """Shows a training while it runs: each stage, a bar for each epoch, and the time left in all."""
 
 import time
+from typing import NamedTuple
 
 import keras
 
@@ -18,20 +19,46 @@ SHOWN = (
 )
 
 
+class Plan(NamedTuple):
+    """How long a training is, in steps of the optimizer.
+
+    Args:
+        epoch_steps: after how many steps it validates and keeps what it has.
+        total_steps: after how many it ends.
+        is_by_steps: whether it is told in steps, since an epoch is not a pass over the text.
+    """
+
+    epoch_steps: int
+    total_steps: int
+    is_by_steps: bool = False
+
+    @classmethod
+    def of(cls, options, num_batches: int) -> "Plan":
+        """Makes the plan that the options ask for, of a text with so many batches."""
+        total_steps = options.max_steps or options.epochs * num_batches
+        return cls(options.valid_steps or num_batches, total_steps, bool(options.valid_steps))
+
+    def epochs_left(self, steps: int) -> int:
+        """Returns how many epochs follow these steps; the last of them may be shorter."""
+        return max(0, -(-(self.total_steps - steps) // self.epoch_steps))
+
+
 class ShowTraining(keras.callbacks.Callback):
     """Prints a line for each epoch, and shows between them what is being done.
 
     Place it after all callbacks, so that its line knows their logs and what they kept.
 
     Args:
-        num_batches: the number of batches of an epoch.
+        plan: the `Plan` of the training.
+        checkpoint: the `TrainingCheckpoint` of the training, which counts its steps.
         best: the `KeepBest` of the training, for a mark at a new best epoch.
         num_texts: how many sentences are translated after each epoch.
     """
 
-    def __init__(self, num_batches: int, best, num_texts: int = 0):
+    def __init__(self, plan, checkpoint, best, num_texts: int = 0):
         super().__init__()
-        self.num_batches, self.best, self.num_texts = num_batches, best, num_texts
+        self.plan, self.checkpoint = plan, checkpoint
+        self.best, self.num_texts = best, num_texts
         self.progress = None
         self.num_steps, self.in_steps, self.between = 0, 0.0, 0.0
         self.first_step = None
@@ -55,7 +82,8 @@ class ShowTraining(keras.callbacks.Callback):
             self.in_steps += self.last_step - self.previous
         self.previous = self.last_step
         loss = float((logs or {}).get("loss", 0.0))
-        self.progress.advance(1, f"loss {loss:.3f}{self._left(batch + 1)}")
+        done = self.checkpoint.step - self.progress.done
+        self.progress.advance(done, f"loss {loss:.3f}{self._left()}")
 
     def on_test_begin(self, logs=None):
         self._show("validating")
@@ -70,32 +98,42 @@ class ShowTraining(keras.callbacks.Callback):
         self.between = now - self.last_step
         facts = [f"{name} {form.format(logs[key])}" for key, name, form in SHOWN if key in logs]
         facts.append(f"{logs.get('tokens_per_second', 0.0):,.0f} tokens/s")
-        total = self.params["epochs"]
-        line = f"epoch {epoch + 1}/{total}: {', '.join(facts)}, {duration(now - self.epoch_start)}"
+        name = self._name(self.checkpoint.total_steps)
+        line = f"{name}: {', '.join(facts)}, {duration(now - self.epoch_start)}"
         if self.best.monitor in logs and self.best.epoch == epoch + 1:
             line += " * new best"
-        log(line + (self._left(self.num_batches) if epoch + 1 < total else ""))
+        log(line + (self._left() if self.checkpoint.total_steps < self.plan.total_steps else ""))
 
     def on_train_end(self, logs=None):
         self.stop()
 
-    def _left(self, step) -> str:
+    def _left(self) -> str:
         """Says how long the rest of all epochs will take."""
         if not self.num_steps:
             return ""
-        epochs = self.params["epochs"] - self.epoch - 1
-        steps = self.num_batches - step + epochs * self.num_batches
+        steps = self.plan.total_steps - self.checkpoint.total_steps
         seconds = steps * self.in_steps / self.num_steps
-        seconds += self.between * (epochs + (step < self.num_batches))
+        seconds += self.between * self.plan.epochs_left(self._begun())
         return f", {duration(seconds)} left in all"
 
     def _show_epoch(self):
         self.previous = time.monotonic()
-        self._show(f"epoch {self.epoch + 1}/{self.params['epochs']}", self.num_batches)
+        steps = min(self.plan.epoch_steps, self.plan.total_steps - self._begun())
+        self._show(self._name(self._begun() + steps), steps, self.checkpoint.step)
 
-    def _show(self, what, total=None):
+    def _begun(self) -> int:
+        """Returns the number of steps before the epoch that runs."""
+        return self.checkpoint.total_steps - self.checkpoint.step
+
+    def _name(self, last_step) -> str:
+        """Names an epoch by its number, or by its last step."""
+        if self.plan.is_by_steps:
+            return f"step {last_step:,}/{self.plan.total_steps:,}"
+        return f"epoch {self.epoch + 1}/{self.params['epochs']}"
+
+    def _show(self, what, total=None, done=0):
         self.stop()
-        self.progress = Progress(what, total, "steps").__enter__()
+        self.progress = Progress(what, total, "steps", done=done).__enter__()
 
     def stop(self) -> None:
         """Takes the bar away."""

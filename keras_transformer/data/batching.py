@@ -138,13 +138,21 @@ class TokenBatches:
         if self.bpe_dropout:
             self.num_batches += 1 + self.num_batches // 50
 
-    def epoch(self, index: int) -> Iterator[tuple]:
-        """Yields the batches `((source_ids, target_ids), labels)` of one epoch, int32 arrays."""
+    def epoch(self, index: int, first_step: int = 0) -> Iterator[tuple]:
+        """Yields the batches of one epoch from a step on, and makes none of those before it.
+
+        Args:
+            index: the number of the epoch, from 0.
+            first_step: how many of its batches to leave out.
+
+        Returns:
+            Iterator of `((source_ids, target_ids), labels)`, int32 arrays.
+        """
         generator = np.random.default_rng((self.seed, index))
         pairs, plan = self._pairs_and_plan(index, generator)
         self.num_target_tokens = self._count_target_tokens(pairs)
         order = generator.permutation(len(plan)) if self.shuffle else range(len(plan))
-        for i in order:
+        for i in order[first_step:]:
             width, height, rows = plan[i]
             yield _batch(pairs, rows, width, height)
 
@@ -159,6 +167,28 @@ class TokenBatches:
         """
         ids = tf.TensorSpec((None, None), tf.int32)
         return epochs_dataset(self, ((ids, ids), ids), first_epoch)
+
+    def stream(
+        self, first_epoch: int = 0, first_step: int = 0, num_steps: int | None = None
+    ) -> tf.data.Dataset:
+        """Makes the endless dataset of all epochs, from any step of any epoch on.
+
+        Give `fit` the number of its `steps_per_epoch`, which need not be `num_batches`: a run may
+        validate more often than once an epoch, and go on from the middle of one.
+
+        Args:
+            first_epoch: the epoch to begin in, from 0.
+            first_step: how many of its batches to leave out.
+            num_steps: how many batches will be read, if that is known. Each batch is made while the
+                one before it is read; after the last one, no epoch is begun in vain.
+
+        Example:
+            >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
+            >>> batches = TokenBatches(["a dog"] * 3, ["a dog runs"] * 3, tokenizer)
+            >>> (inputs, labels), *_ = batches.stream(first_epoch=5).take(1)
+        """
+        place = first_epoch, first_step
+        return epochs_stream(self, self.dataset().element_spec, *place, num_steps)
 
     def _pairs_and_plan(self, index, generator):
         """Plans exactly `num_batches`, although with BPE-dropout some epochs need fewer or more."""
@@ -227,8 +257,28 @@ def epochs_dataset(batches, signature, first_epoch):
                 state["epoch"] += 1
             yield batch
 
+    return _dataset(generate, signature, batches.num_batches)
+
+
+def epochs_stream(batches, signature, first_epoch, first_step, num_steps=None):
+    """Makes an endless `tf.data.Dataset` of all batches, epoch after epoch."""
+
+    def epochs():
+        yield from batches.epoch(first_epoch, first_step)
+        for index in itertools.count(first_epoch + 1):
+            yield from batches.epoch(index)
+
+    def generate():
+        items = epochs()
+        yield from _one_ahead(itertools.islice(items, num_steps))
+        yield from items
+
+    return _dataset(generate, signature, tf.data.experimental.INFINITE_CARDINALITY)
+
+
+def _dataset(generate, signature, num_batches):
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-    cardinality = tf.data.experimental.assert_cardinality(batches.num_batches)
+    cardinality = tf.data.experimental.assert_cardinality(num_batches)
     options = tf.data.Options()
     # `fit` drops iterators before their last batch. Each would wait for the thread that tunes it,
     # which sleeps longer and longer, up to a minute.

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.checks import check_positive_int, check_seed, check_texts
-from keras_transformer.data.batching import epochs_dataset
+from keras_transformer.data.batching import epochs_dataset, epochs_stream
 from keras_transformer.data.special_tokens import END_ID, PAD_ID
 from keras_transformer.data.token_rows import tokenize_rows
 from keras_transformer.data.tokenizer import Tokenizer
@@ -120,8 +120,13 @@ class PackedBatches:
         self.num_windows = -(-self.num_tokens // length)
         self.num_batches = -(-self.num_windows // batch_size)
 
-    def epoch(self, index: int) -> Iterator[tuple[Integers, Integers]]:
-        """Yields the batches `(ids, labels)` of one epoch, int32 (batch_size, length) each."""
+    def epoch(self, index: int, first_step: int = 0) -> Iterator[tuple[Integers, Integers]]:
+        """Yields the batches `(ids, labels)` of one epoch, int32 (batch_size, length) each.
+
+        Args:
+            index: the number of the epoch, from 0.
+            first_step: how many of its batches to leave out.
+        """
         generator = np.random.default_rng((self.seed, index))
         texts, windows = np.arange(len(self.rows.lengths)), np.arange(self.num_windows)
         if self.shuffle:
@@ -131,7 +136,7 @@ class PackedBatches:
         labels = self._windows(stream)
         # Empty windows fill the last batch.
         order = np.append(windows, np.arange(self.num_windows, len(labels)))
-        for rows in order.reshape(self.num_batches, self.batch_size):
+        for rows in order.reshape(self.num_batches, self.batch_size)[first_step:]:
             yield ids[rows], labels[rows]
 
     def dataset(self, first_epoch: int = 0) -> tf.data.Dataset:
@@ -142,6 +147,19 @@ class PackedBatches:
         """
         ids = tf.TensorSpec((self.batch_size, self.length), tf.int32)
         return epochs_dataset(self, (ids, ids), first_epoch)
+
+    def stream(
+        self, first_epoch: int = 0, first_step: int = 0, num_steps: int | None = None
+    ) -> tf.data.Dataset:
+        """Makes the endless dataset of all epochs, for `fit(steps_per_epoch=num_batches)`.
+
+        Args:
+            first_epoch: the epoch to begin in, from 0.
+            first_step: how many of its batches to leave out.
+            num_steps: how many batches will be read, as in `TokenBatches.stream`.
+        """
+        place = first_epoch, first_step
+        return epochs_stream(self, self.dataset().element_spec, *place, num_steps)
 
     def _stream(self, texts):
         """Joins the tokens of the texts in this order, with the end token after each text."""

@@ -15,11 +15,12 @@ class TokensPerSecond(keras.callbacks.Callback):
     """Adds `tokens_per_second` to an epoch's logs: real target tokens over training time.
 
     Place it before the callbacks that read the logs. Training time includes the compilation of
-    graphs, but not validation.
+    graphs, but not validation. Of an epoch that is cut short or gone on with, it counts the steps
+    of this `fit`, each with the mean number of tokens.
 
     Args:
         num_target_tokens: function without arguments that returns the number of real target tokens
-            of the current epoch.
+            of a whole epoch.
 
     Example:
         >>> speed = TokensPerSecond(lambda: batches.num_target_tokens)  # of a `TokenBatches`
@@ -31,12 +32,14 @@ class TokensPerSecond(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.start = self.end = time.perf_counter()
+        self.steps = 0
 
     def on_train_batch_end(self, batch, logs=None):
-        self.end = time.perf_counter()
+        self.end, self.steps = time.perf_counter(), batch + 1
 
     def on_epoch_end(self, epoch, logs=None):
-        logs["tokens_per_second"] = self.num_target_tokens() / max(self.end - self.start, 1e-9)
+        tokens = self.num_target_tokens() * self.steps / (self.params["steps"] or self.steps)
+        logs["tokens_per_second"] = tokens / max(self.end - self.start, 1e-9)
 
 
 class TokenLogs(keras.callbacks.Callback):
@@ -328,24 +331,42 @@ class TimeLimit(keras.callbacks.Callback):
     It assumes that an epoch takes as long as the one before it. The first epoch is always trained.
 
     Args:
-        minutes: the limit, in wall-clock time since training began.
+        minutes: the limit, in wall-clock time of training.
+
+    Attributes:
+        in_epoch: the seconds that a resumed run has spent on the epoch that it stopped in.
 
     Example:
         >>> limit = TimeLimit(minutes=30)
+        >>> limit.replay(0, {"seconds": 1000.0})  # an epoch of a resumed run
+        >>> limit.is_reached  # another epoch like it would be too much
+        True
     """
 
     def __init__(self, minutes: float):
         super().__init__()
         self.minutes = minutes
+        self.spent, self.last, self.in_epoch = 0.0, 0.0, 0.0
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the next epoch would exceed the limit."""
+        is_between = self.last > 0 and not self.in_epoch
+        return is_between and self.spent + self.last > 60 * self.minutes
 
     def on_train_begin(self, logs=None):
-        self.start = time.monotonic()
+        self.start = time.monotonic() - self.spent - self.in_epoch
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.epoch_start = time.monotonic()
+        self.epoch_start, self.in_epoch = time.monotonic() - self.in_epoch, 0.0
 
     def on_epoch_end(self, epoch, logs=None):
         now = time.monotonic()
         next_end = now + (now - self.epoch_start)
         if next_end - self.start > 60 * self.minutes:
             self.model.stop_training = True
+
+    def replay(self, epoch, logs) -> None:
+        """Remembers an epoch of a resumed run."""
+        self.last = logs.get("seconds", 0.0)
+        self.spent += self.last

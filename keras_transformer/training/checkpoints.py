@@ -1,29 +1,37 @@
-"""The states from which a stopped run resumes, and the weights to average."""
+"""The states from which a stopped run resumes."""
 
+import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import keras
-import numpy as np
 
-from keras_transformer.files import (
-    FileError,
-    fingerprint,
-    make_directory,
-    read_json,
-    replacing,
-    write_json,
+from keras_transformer.checks import check_number, check_positive_int
+from keras_transformer.files import FileError, make_directory
+from keras_transformer.training.state_file import (
+    ANY_STATE,
+    STATE,
+    STATE_WITHIN,
+    State,
+    read_state,
+    write_state,
 )
-from keras_transformer.training.distribution import scope_of
-from keras_transformer.training.state_file import STATE, State, read_state, write_state
-from keras_transformer.training.weights import load_weights, weights_as_bytes
-from keras_transformer.type_hints import KerasModel, StrPath
+from keras_transformer.training.variables import (
+    are_finite,
+    as_arrays,
+    assign,
+    metric_variables,
+    training_variables,
+)
+from keras_transformer.type_hints import StrPath
 
-WEIGHTS = "epoch-{:05d}.weights.h5"
-# The sizes and hashes of the weights of epochs, in the same directory.
-EPOCHS = "epochs.json"
+# The share of its time that training waits for copies at most.
+LARGEST_SHARE = 0.05
+# What `stop_training` is when only the epoch ends: `fit` has no other way to end one early. It is
+# not True, so that the run still ends where another callback says so.
+END_OF_EPOCH = "end of epoch"
 
 
 class CheckpointError(ValueError):
@@ -31,64 +39,142 @@ class CheckpointError(ValueError):
 
     Example:
         >>> try:
-        ...     average_weights(keras.Sequential(), paths=[])
+        ...     TrainingCheckpoint("runs/no-such-run").restore(keras.Sequential())
         ... except CheckpointError as error:
         ...     print(error)
-        There are no weights to average; train with --keep first.
+        runs/no-such-run holds no state of a run to go on from (there is none); train it again.
     """
 
 
 class TrainingCheckpoint(keras.callbacks.Callback):
-    """Keeps after each epoch what a run needs to resume as if it had never stopped.
+    """Keeps what a run needs to resume as if it had never stopped, also in the middle of an epoch.
 
-    Weights alone are not enough: the state also holds the optimizer's moments and step, the seeds
-    of dropout and the logs of all epochs so far. It is copied when the epoch ends, and a thread
-    writes it while training goes on; what goes wrong there is raised by the next save, or at the
-    end of `fit`. It is one file with a hash of its bytes that appears whole or not at all, and the
-    file before it stays, so there is always one to resume from. Place the callback after all
-    callbacks that add to the logs or read them.
+    Weights alone are not enough: a state also holds the optimizer's moments and step, the seeds of
+    dropout, the metrics of the epoch that runs, and the logs of all epochs so far. A state is
+    written after each epoch, and with `save_minutes` also between two steps. Training waits while
+    the variables are copied, within an epoch for at most 5 % of its time. A thread writes the copy
+    while training goes on; what goes wrong there is raised after the next step, by the next save,
+    or at the end of `fit`. A state is one file with a hash of its bytes that appears whole or not
+    at all, and the file before it stays, so there is always one to resume from. Place the callback
+    after all callbacks that add to the logs or read them.
+
+    To go on from the middle of an epoch, the data must begin there. Give `fit` the endless
+    `stream` of a `TokenBatches` or `PackedBatches`, and `steps_per_epoch`.
 
     Args:
         directory: where to write the files; created if it is missing.
         keep: the number of states to keep.
+        save_minutes: writes a state when the last one is older, in wall-clock minutes; None writes
+            only after epochs.
+        max_steps: ends training after this number of steps, those before a stop included.
+        before_save: function without arguments that is called before each state is copied, such as
+            `TensorBoardMonitor.flush`.
+
+    Attributes:
+        history: the logs of each finished epoch.
+        step: the number of finished steps of the epoch after them.
+        total_steps: the number of finished steps of all epochs; None after a state of an earlier
+            version, until `fit` begins.
 
     Example:
-        >>> checkpoint = TrainingCheckpoint("runs/example/checkpoints")
+        >>> checkpoint = TrainingCheckpoint("runs/example/checkpoints", save_minutes=10)
         >>> checkpoint.epoch  # after `checkpoint.restore(model)`, the `initial_epoch` for `fit`
         0
     """
 
-    def __init__(self, directory: StrPath, *, keep: int = 2):
+    def __init__(
+        self,
+        directory: StrPath,
+        *,
+        keep: int = 2,
+        save_minutes: float | None = None,
+        max_steps: int | None = None,
+        before_save: Callable[[], object] | None = None,
+    ):
         super().__init__()
         self.directory = Path(directory)
-        self.keep = keep
-        self.history = []
-        self._writing = None
+        self.keep = check_positive_int("keep", keep)
+        if save_minutes is not None:
+            allowed = "a number of at least 0, or None"
+            check_number("save_minutes", save_minutes, float, allowed, lambda x: x >= 0)
+        if max_steps is not None:
+            check_positive_int("max_steps", max_steps)
+        self.save_minutes, self.max_steps, self.before_save = save_minutes, max_steps, before_save
+        self.history, self.step, self.total_steps = [], 0, 0
+        self._damaged = set()  # states to remove when the next one is written
+        self._resumed = None  # the state in the middle of the epoch that `fit` begins with
+        self._writing, self._signal, self._copy_seconds = None, None, 0.0
+        self._saved = self._epoch_start = time.monotonic()
 
     @property
     def epoch(self) -> int:
         """The number of finished epochs."""
         return len(self.history)
 
+    @property
+    def seconds(self) -> float:
+        """How long the epoch that runs has taken, what it took before a stop included."""
+        return self.seconds_before + time.monotonic() - self._epoch_start
+
+    @property
+    def seconds_before(self) -> float:
+        """How long the epoch that `fit` begins with had taken before a stop."""
+        return self._resumed.seconds if self._resumed else 0.0
+
     def on_train_begin(self, logs=None):
-        if self.paths() and not self.history:
+        if self.paths() and not (self.history or self.step):
             raise CheckpointError(
                 f"{self.directory} holds states of another run, such as {self.paths()[-1].name}; "
                 "call restore() to go on with that run, or name an empty directory."
             )
+        if self.total_steps is None:
+            self.total_steps = self.epoch * (self.params["steps"] or 0)
+        self._saved = time.monotonic()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._exit_if_asked()
+        self._epoch_start = time.monotonic()
+        self.step = self._resumed.step if self._resumed else 0
+        if self._resumed:  # only now, since `fit` has just cleared the metrics
+            self._restore_metrics()
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = batch + 1 + (self._resumed.step if self._resumed else 0)
+        self.total_steps += step - self.step
+        self.step = step
+        if self._writing is not None and self._writing.done():
+            self.wait()
+        if self.max_steps is not None and self.total_steps >= self.max_steps:
+            self.model.stop_training = True
+        elif step == self.params["steps"]:
+            if self._resumed:
+                self.model.stop_training = self.model.stop_training or END_OF_EPOCH
+        elif self._signal or self._is_due():
+            self._save(STATE_WITHIN.format(self.epoch + 1, step))
+            self._exit_if_asked()
 
     def on_epoch_end(self, epoch, logs=None):
-        self.wait()
         self.history.append({name: float(value) for name, value in (logs or {}).items()})
-        arrays = [_as_array(variable) for variable in _variables(self.model)]
-        state = State(arrays, epoch=self.epoch, history=list(self.history))
-        make_directory(self.directory)
-        thread = ThreadPoolExecutor(1)  # for which Python waits before it exits
-        self._writing = thread.submit(self._write, self.directory / STATE.format(epoch + 1), state)
-        thread.shutdown(wait=False)
+        self.step, self._resumed = 0, None
+        self._save(STATE.format(self.epoch))
+        if self.model.stop_training == END_OF_EPOCH:
+            self.model.stop_training = False
 
     def on_train_end(self, logs=None):
         self.wait()
+
+    def save_and_exit(self, signum: int, frame: object = None) -> None:
+        """Saves a state after the step that runs, and ends the program as the signal would.
+
+        The status is 128 + `signum`, by a `SystemExit`. A signal after the last step of an epoch
+        waits until the epoch has ended.
+
+        Example:
+            >>> import signal
+            >>> checkpoint = TrainingCheckpoint("runs/example/checkpoints", save_minutes=10)
+            >>> before = signal.signal(signal.SIGTERM, checkpoint.save_and_exit)
+        """
+        self._signal = signum
 
     def wait(self) -> None:
         """Waits until the last state is on the disk.
@@ -100,33 +186,83 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if writing is not None:
             writing.result()
 
+    def _exit_if_asked(self):
+        if self._signal:
+            self.wait()
+            raise SystemExit(128 + self._signal)
+
+    def _is_due(self):
+        if self.save_minutes is None or self._writing is not None:
+            return False
+        waited = time.monotonic() - self._saved
+        return waited >= max(60 * self.save_minutes, self._copy_seconds / LARGEST_SHARE)
+
+    def _save(self, name):
+        """Copies all that training changes, and has a thread write it."""
+        self.wait()
+        start = time.monotonic()
+        if self.before_save is not None:
+            self.before_save()
+        state = State(
+            arrays=as_arrays(training_variables(self.model)),
+            epoch=self.epoch,
+            history=list(self.history),
+            step=self.step,
+            total_steps=self.total_steps,
+            seconds=self.seconds if self.step else 0.0,
+            metrics=as_arrays(metric_variables(self.model)) if self.step else [],
+        )
+        make_directory(self.directory)
+        thread = ThreadPoolExecutor(1)  # for which Python waits before it exits
+        self._writing = thread.submit(self._write, self.directory / name, state)
+        thread.shutdown(wait=False)
+        self._saved = time.monotonic()
+        self._copy_seconds = self._saved - start
+
+    def _restore_metrics(self):
+        if not assign(metric_variables(self.model), self._resumed.metrics):
+            warnings.warn(
+                "the metrics of this epoch count only the steps from now on, since those given to "
+                "compile have no variables before the first step",
+                stacklevel=2,
+            )
+
     def _write(self, path, state):
+        if state.step and not are_finite(state.arrays):
+            warnings.warn(
+                f"{path.name} was not written: the weights after that step hold NaN or infinity",
+                stacklevel=2,
+            )
+            return
         write_state(path, state)
-        for old in self.paths()[: -self.keep]:
-            old.unlink()
+        damaged = self._damaged - {path}
+        whole = [other for other in self.paths() if other not in damaged]
+        for old in [*damaged, *whole[: -self.keep]]:
+            old.unlink(missing_ok=True)
 
     def paths(self) -> list[Path]:
         """Lists the states, oldest first."""
-        return sorted(self.directory.glob(STATE.replace("{:05d}", "*")))
+        return sorted(self.directory.glob(ANY_STATE))
 
     def restore(self, model) -> int:
         """Restores a compiled model from the newest state that can be read.
 
         Returns:
-            The number of finished epochs, the `initial_epoch` for `fit`.
+            The number of finished epochs, the `initial_epoch` for `fit`. The attribute `step` is
+            the number of steps after them.
 
         Raises:
             CheckpointError: if no state can be read, or it belongs to another model.
         """
         self.wait()
         state, path = _newest(self.paths(), self.directory)
-        if state.step:
+        if not assign(training_variables(model), state.arrays):
             raise CheckpointError(
-                f"{path} stands after step {state.step} of an epoch, but this version goes on only "
-                "after whole epochs; install the version that wrote it."
+                f"{path} belongs to another model or optimizer; use that run's options."
             )
-        _assign(model, state.arrays, path)
-        self.history = state.history
+        self.history, self.step, self.total_steps = state.history, state.step, state.total_steps
+        self._resumed = state if state.step else None
+        self._damaged = {other for other in self.paths() if other > path}
         return self.epoch
 
 
@@ -151,145 +287,3 @@ def _newest(paths, directory) -> tuple[State, Path]:
     raise CheckpointError(
         f"{directory} holds no state of a run to go on from ({reasons}); train it again."
     )
-
-
-def _variables(model):
-    """Lists all that training changes: weights, seeds of dropout, the optimizer's variables."""
-    # Some optimizers, such as float16's, make new variables each time they are built.
-    if not model.optimizer.built:
-        with scope_of(model):
-            model.optimizer.build(model.trainable_variables)
-    return [*model.variables, *model.optimizer.variables]
-
-
-def _as_array(variable):
-    """Copies a variable to an array for an `.npz` file, which cannot hold bfloat16."""
-    array = keras.ops.convert_to_numpy(variable)
-    return array.astype("float32") if array.dtype.name == "bfloat16" else np.array(array)
-
-
-def _assign(model, values, path):
-    variables = _variables(model)
-    shapes = [tuple(variable.shape) for variable in variables]
-    if shapes != [value.shape for value in values]:
-        raise CheckpointError(
-            f"{path} belongs to another model or optimizer; use that run's options."
-        )
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
-
-
-class EpochWeights(keras.callbacks.Callback):
-    """Keeps the weights of the last and of the best epochs, for `average_weights`.
-
-    Args:
-        directory: where to write the files; created if it is missing.
-        keep: how many of the last epochs to keep, and how many of the best.
-        monitor: the entry of the logs that compares epochs; larger is better. If it is missing,
-            only the last epochs are kept.
-
-    Example:
-        >>> weights = EpochWeights("runs/example/checkpoints", keep=3)
-        >>> weights.replay(0, {"val_bleu": 21.5})  # an epoch of a resumed run
-        >>> [path.name for path in weights.best(1)]
-        ['epoch-00001.weights.h5']
-    """
-
-    def __init__(self, directory: StrPath, *, keep: int = 10, monitor: str = "val_bleu"):
-        super().__init__()
-        self.directory = Path(directory)
-        self.keep = keep
-        self.monitor = monitor
-        self.scores, self.fingerprints = {}, {}
-
-    def on_train_begin(self, logs=None):
-        found = sorted(self.directory.glob(WEIGHTS.replace("{:05d}", "*")))
-        if found and not self.scores:
-            raise CheckpointError(
-                f"{self.directory} holds weights of another run, such as {found[-1].name}; "
-                "call replay() with its epochs to go on with that run, or name an empty directory."
-            )
-        if found and (self.directory / EPOCHS).is_file():
-            try:
-                self.fingerprints = read_json(self.directory / EPOCHS)
-            except FileError as error:
-                warnings.warn(f"the epochs so far cannot be averaged: {error}", stacklevel=2)
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.replay(epoch, logs or {})
-        make_directory(self.directory)
-        path, weights = self.directory / WEIGHTS.format(epoch + 1), weights_as_bytes(self.model)
-        with replacing(path) as new:
-            new.write_bytes(weights)
-        kept = {*self.last(self.keep), *self.best(self.keep)}
-        self.fingerprints[path.name] = fingerprint(weights)
-        names = self.fingerprints.keys() & {path.name for path in kept}
-        self.fingerprints = {name: self.fingerprints[name] for name in sorted(names)}
-        write_json(self.directory / EPOCHS, self.fingerprints)
-        for old in self.directory.glob(WEIGHTS.replace("{:05d}", "*")):
-            if old not in kept:
-                old.unlink()
-
-    def replay(self, epoch, logs):
-        """Remembers an epoch of a resumed run."""
-        self.scores[epoch + 1] = logs.get(self.monitor, float("-inf"))
-
-    def last(self, number: int) -> list[Path]:
-        """Lists the weights of the last epochs."""
-        return self._paths(sorted(self.scores)[-number:])
-
-    def best(self, number: int) -> list[Path]:
-        """Lists the weights of the best epochs, best first, and of equal ones the later first."""
-        order = sorted(self.scores, key=lambda epoch: (self.scores[epoch], epoch), reverse=True)
-        return self._paths(order[:number])
-
-    def _paths(self, epochs):
-        return [self.directory / WEIGHTS.format(epoch) for epoch in epochs]
-
-
-def average_weights(model: KerasModel, paths: Iterable[StrPath]) -> None:
-    """Gives a model the mean of weights on disk ("Attention Is All You Need", section 6.1).
-
-    Args:
-        model: a Keras model.
-        paths: the files that `save_weights` or `EpochWeights` wrote.
-
-    Raises:
-        CheckpointError: if there are no files, or one is missing, was altered, or belongs to
-            another model.
-
-    Example:
-        >>> import tempfile
-        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        >>> path = tempfile.mkdtemp() + "/epoch-00001.weights.h5"
-        >>> model.save_weights(path)
-        >>> average_weights(model, [path])
-    """
-    paths = list(paths)
-    if not paths:
-        raise CheckpointError("There are no weights to average; train with --keep first.")
-    sums = None
-    for path in map(Path, paths):
-        data = _saved_bytes(path)
-        try:
-            load_weights(model, data)
-        except ValueError as error:
-            raise CheckpointError(f"{path} holds no weights of this model: {error}") from error
-        values = [np.asarray(value, "float64") for value in model.get_weights()]
-        sums = values if sums is None else [a + b for a, b in zip(sums, values, strict=True)]
-    model.set_weights([total / len(paths) for total in sums])
-
-
-def _saved_bytes(path) -> bytes:
-    """Reads the weights of an epoch, and compares them with what `EpochWeights` noted of them."""
-    if not path.is_file():
-        raise CheckpointError(
-            f"{path} is not there; average fewer epochs, or train with a larger --keep."
-        )
-    data, notes = path.read_bytes(), path.with_name(EPOCHS)
-    try:
-        if notes.is_file() and read_json(notes).get(path.name) != fingerprint(data):
-            raise FileError(f"{path} is not the file that was saved; average others.")
-    except FileError as error:
-        raise CheckpointError(str(error)) from error
-    return data

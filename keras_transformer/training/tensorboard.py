@@ -9,8 +9,12 @@ import keras
 import numpy as np
 
 from keras_transformer.checks import check_int
+from keras_transformer.files import replacing
 from keras_transformer.training.callbacks import number, summaries
 from keras_transformer.type_hints import Floats, Integers, Numbers, StrPath, TensorLike
+
+# The files of TensorBoard; their names begin with the time, so their order is that of time.
+EVENTS = "events.out.tfevents.*"
 
 
 class TensorBoardMonitor(keras.callbacks.Callback):
@@ -58,9 +62,12 @@ class TensorBoardMonitor(keras.callbacks.Callback):
                 hparams.hparams(dict(self.settings), trial_id=self.log_dir.parent.name)
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.time, self.tokens = time.perf_counter(), 0.0
+        self.time, self.tokens = time.perf_counter(), None
 
     def on_train_batch_begin(self, batch, logs=None):
+        if self.tokens is None:  # it is not 0 in an epoch that is gone on with
+            metrics = getattr(self.model, "step_metrics", None)
+            self.tokens = 0.0 if metrics is None else number(metrics.tokens.result())
         if self.profile_steps and self.num_steps + 1 == self.profile_steps[0]:
             _profiler().start(str(self.log_dir))
 
@@ -86,6 +93,10 @@ class TensorBoardMonitor(keras.callbacks.Callback):
         for name, value in logs.items():
             side = "validation" if name.startswith("val_") else "train"
             self._write(side, {f"epoch_{name.removeprefix('val_')}": value}, epoch + 1)
+        self.flush()
+
+    def flush(self) -> None:
+        """Waits until all that was written is in the files."""
         for writer in self.writers.values():
             writer.flush()
 
@@ -101,6 +112,30 @@ class TensorBoardMonitor(keras.callbacks.Callback):
             )
         for writer in self.writers.values():
             writer.close()
+
+    def forget_after(self, step: int, epoch: int) -> None:
+        """Removes what a stopped run has logged after the state that it goes on from.
+
+        It is trained and logged again. Otherwise the curves would have these steps twice. Files of
+        other callbacks in `log_dir` are looked at, too.
+
+        Args:
+            step: the last step to keep, of the curves `step_...`.
+            epoch: the last epoch to keep, of all others.
+
+        Example:
+            >>> monitor = TensorBoardMonitor("runs/example/logs")
+            >>> checkpoint = TrainingCheckpoint("runs/example/checkpoints", save_minutes=10)
+            >>> # after `checkpoint.restore(model)`
+            >>> monitor.forget_after(checkpoint.total_steps, checkpoint.epoch)
+        """
+        for folder in sorted({path.parent for path in self.log_dir.rglob(EVENTS)}):
+            for path in sorted(folder.glob(EVENTS), reverse=True):
+                kept, dropped = _sorted_events(path, step, epoch)
+                if dropped:
+                    _rewrite(path, kept)
+                elif len(kept) > 1:  # the first event says only which format it is
+                    break  # the files before it were cleared when this one was begun
 
     def _write(self, side, values, step):
         import tensorflow as tf
@@ -209,6 +244,30 @@ def read_curve(log_dir: StrPath, name: str) -> tuple[Integers, Floats] | None:
     }
     steps = np.array(sorted(curve))
     return steps, np.array([curve[step] for step in steps])
+
+
+def _sorted_events(path, step, epoch) -> tuple[list[bytes], int]:
+    """Reads the events to keep, and counts the others."""
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    def is_before(data):
+        event = Event.FromString(data)
+        is_step = any(value.tag.startswith("step_") for value in event.summary.value)
+        return event.step <= (step if is_step else epoch)
+
+    events = list(RawEventFileLoader(str(path)).Load())
+    kept = list(filter(is_before, events))
+    return kept, len(events) - len(kept)
+
+
+def _rewrite(path, events):
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    with replacing(path) as new, open(new, "wb") as file:
+        writer = RecordWriter(file)
+        for data in events:
+            writer.write(data)
 
 
 def _checked_steps(profile_steps) -> tuple[int, int]:

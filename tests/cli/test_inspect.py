@@ -15,6 +15,7 @@ from keras_transformer.commands import inspect
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.pictures import find_word, whole_words
 from keras_transformer.commands.training_callbacks import Callbacks
+from keras_transformer.commands.training_progress import Plan
 from keras_transformer.commands.training_text import Texts
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.corpus import Corpus
@@ -128,7 +129,8 @@ def test_plots_of_a_training_are_those_pictures(trained, tokenizer, sentences, t
     options = build_parser().parse_args(["train", *out])
     corpus = Corpus(*sentences, {})
     texts, valid = Texts(corpus, corpus), TokenBatches(*sentences, tokenizer)
-    every = Callbacks(trained, tokenizer, texts, None, valid, options).all
+    plan = Plan(epoch_steps=2, total_steps=4)
+    every = Callbacks(trained, tokenizer, texts, None, valid, plan, options).all
     first, monitor = (callback for callback in every if isinstance(callback, FigureMonitor))
     (translations,) = (callback for callback in every if isinstance(callback, TranslationMonitor))
     translations.samples = list(zip(*sentences, sentences[1], strict=True))[:3]
@@ -137,7 +139,7 @@ def test_plots_of_a_training_are_those_pictures(trained, tokenizer, sentences, t
     assert list(monitor.at_start()) == [f"pictures/{name}" for name in SECTIONS[-3:]]
     assert list(monitor.every_epoch()) == [f"pictures/{name}" for name in SECTIONS[3:-3]]
     with pytest.raises(ValueError, match="--plots needs a sentence to draw; name text with"):
-        Callbacks(trained, tokenizer, Texts(corpus, None), None, None, options)
+        Callbacks(trained, tokenizer, Texts(corpus, None), None, None, plan, options)
 
 
 def test_the_default_page_is_a_file_here():

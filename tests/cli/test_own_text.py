@@ -2,6 +2,7 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from keras_transformer.commands import progress
 from keras_transformer.commands.disk_space import default_keep, size
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.progress import Progress, duration, stage
+from keras_transformer.commands.training_progress import Plan, ShowTraining
 from keras_transformer.commands.training_text import read_texts, split_texts
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.training.run_record import RunRecord
@@ -96,6 +98,44 @@ def test_a_log_has_a_line_now_and_then_and_none_if_quiet(monkeypatch, capsys):
         while "waiting, " not in "".join(lines):
             lines = capsys.readouterr().err
     assert not progress.is_terminal()
+
+
+def test_a_bar_begins_where_an_earlier_start_has_stopped(monkeypatch):
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(progress, "time", clock)
+    with Progress("epoch 1/2", 100, "steps", done=40, quiet=True) as work:
+        clock.now = 5.0
+        work.advance(10)
+        assert work._line() == "epoch 1/2: 50 of 100 steps (50%), 2.0 steps/s, 25 s left"
+
+
+def test_a_plan_counts_the_epochs_to_come():
+    options = SimpleNamespace(epochs=3, max_steps=None, valid_steps=None)
+    assert Plan.of(options, num_batches=10) == (10, 30, False)
+    options.max_steps, options.valid_steps = 7, 4
+    assert Plan.of(options, num_batches=10) == (4, 7, True)
+    plan = Plan(epoch_steps=8, total_steps=30)
+    assert [plan.epochs_left(steps) for steps in (0, 1, 24, 30, 40)] == [4, 4, 1, 0, 0]
+
+
+@pytest.mark.parametrize("is_by_steps, name", [(False, "epoch 2/4"), (True, "step 16/30")])
+def test_a_training_by_steps_says_its_steps(is_by_steps, name, capsys):
+    checkpoint = SimpleNamespace(step=0, total_steps=8)
+    best = SimpleNamespace(monitor="val_bleu", epoch=2)
+    shown = ShowTraining(Plan(8, 30, is_by_steps), checkpoint, best)
+    shown.set_params({"epochs": 4})
+    shown.on_train_begin()
+    shown.on_epoch_begin(1)
+    for step in range(1, 9):
+        checkpoint.step, checkpoint.total_steps = step, 8 + step
+        shown.on_train_batch_end(step - 1, {"loss": 2.0})
+    assert shown.progress.done == shown.progress.total == 8
+    assert shown.progress.what == name
+    checkpoint.step = 0
+    shown.on_epoch_end(1, {"loss": 2.0, "val_bleu": 5.0})
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"{name}: loss 2.000, BLEU 5.0, ") and line.endswith(" left in all")
+    assert "* new best" in line
 
 
 @pytest.mark.parametrize(

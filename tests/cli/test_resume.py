@@ -1,10 +1,15 @@
 """`train --resume`: from every moment a run was stopped in, with nothing typed again."""
 
+import itertools
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -16,6 +21,8 @@ from keras_transformer.commands import resume
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.files import fingerprint
 from keras_transformer.inference.run_directory import load_run
+from keras_transformer.training import checkpoints
+from keras_transformer.training.callbacks import StopOnNaN
 from keras_transformer.training.run_record import RECORD, RunRecord
 
 SMALLEST = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
@@ -104,6 +111,7 @@ def refused(arguments, run, capsys):
         (["--synthetic"], "--synthetic is not given, but typed True"),
         (["--cooldown", "0.5"], "--cooldown is 0.0, but typed 0.5"),
         (["--average", "2"], "--average is not given, but typed 2"),
+        (["--valid-steps", "2"], "--valid-steps is not given, but typed 2"),
     ],
 )
 def test_every_option_that_differs_is_named(typed, named, run, capsys):
@@ -124,7 +132,8 @@ def test_all_that_differ_are_named_at_once(run, capsys):
 
 
 def test_what_may_change_is_a_short_list():
-    assert resume.CHANGEABLE == {"epochs", "max_minutes", "keep", "strategy"}
+    steps = {"max_steps", "save_minutes"}
+    assert resume.CHANGEABLE == {"epochs", "max_minutes", "keep", "strategy"} | steps
     options = vars(build_parser().parse_args(["train", "--out", "x"]))
     assert set(resume.RECORDED) < set(options) and not set(resume.RECORDED) & resume.UNRECORDED
 
@@ -289,6 +298,118 @@ def test_a_run_goes_on_from_every_moment(moments, train, finished, kill_at, tmp_
     assert RunRecord.read(out).is_finished
 
 
+@pytest.fixture
+def stop_at(monkeypatch):
+    """stop_at(n, act): `act()` is called in the n-th step from now on."""
+    step = StopOnNaN.on_train_batch_end
+
+    def set_step(number, act):
+        count = itertools.count(1)
+
+        def counting(*arguments, **options):
+            if next(count) == number:
+                act()
+            step(*arguments, **options)
+
+        monkeypatch.setattr(StopOnNaN, "on_train_batch_end", counting)
+
+    return set_step
+
+
+def test_sigterm_saves_within_an_epoch_and_resume_ends_as_if_never_stopped(
+    train, finished, stop_at, tmp_path, capsys
+):
+    out, handler = tmp_path / "run", signal.getsignal(signal.SIGTERM)
+    stop_at(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit) as ended:
+        train(out, "--epochs", "2")
+    assert ended.value.code == 143
+    said = capsys.readouterr().err
+    assert f"stopped after step 3; go on with: keras-transformer train --out {out} --resume" in said
+    assert [path.stem for path in resume.states(out)][-1] == "state-00002-000000001"
+    assert main(["train", "--out", str(out), "--resume", "--quiet"]) == 0
+    assert "going on after step 3" in capsys.readouterr().err
+    assert_equal_weights(out, finished / "2")
+    assert histories(out) == histories(finished / "2")
+    signal.signal(signal.SIGTERM, handler)
+
+
+def histories(out):
+    lines = map(json.loads, (out / "history.jsonl").read_text().splitlines())
+    times = "seconds", "tokens_per_second"
+    return [{k: v for k, v in line.items() if k not in times} for line in lines]
+
+
+def test_steps_take_the_place_of_epochs(train, finished, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert train(out, "--max-steps", "3", "--valid-steps", "2") == 0
+    assert [epoch["step"] for epoch in histories(out)] == [2, 3]
+    assert main(["train", "--out", str(out), "--resume", "--max-steps", "3"]) == 0
+    assert "is finished; give more --max-steps to train it longer" in capsys.readouterr().err
+    assert main(["show", str(out)]) == 0
+    assert "finished: 3 of 3 steps" in capsys.readouterr().out
+    # Two epochs have four steps. When a training validates and stops makes no difference to it.
+    assert main(["train", "--out", str(out), "--resume", "--quiet", "--epochs", "2"]) == 0
+    assert [epoch["step"] for epoch in histories(out)] == [2, 3, 4]
+    assert_equal_weights(out, finished / "2")
+
+
+def test_epochs_and_steps_exclude_each_other(tmp_path, capsys):
+    typed = ["--epochs", "2", "--max-steps", "9"]
+    assert main(["train", "--synthetic", *typed, "--out", str(tmp_path / "run")]) == 1
+    assert "--epochs and --max-steps exclude each other; give one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "limits, asked, done",
+    [
+        ((2, None), (2, None), True),
+        ((2, None), (3, None), False),
+        ((2, None), (2, 9), False),
+        ((2, 9), (2, 9), True),
+        ((2, 9), (2, 10), False),
+        ((2, 9), (1, None), False),
+    ],
+)
+def test_a_finished_run_goes_on_if_more_is_asked(limits, asked, done):
+    epochs, steps = limits
+    record = RunRecord({"epochs": epochs, "max_steps": steps}, {}, {}, "float32", is_finished=True)
+    options = SimpleNamespace(epochs=asked[0], max_steps=asked[1])
+    assert resume.is_done(record, options) is done
+    assert not resume.is_done(record.changed(is_finished=False), options)
+
+
+@pytest.mark.slow
+def test_no_time_is_left_for_a_run_that_has_had_it(train, tmp_path, capsys):
+    out, limit = tmp_path / "run", ["--max-minutes", "1e-6"]
+    assert train(out, "--epochs", "3", *limit) == 0
+    assert len(histories(out)) == 1
+    assert train(out, "--epochs", "3", *limit, "--resume") == 0
+    assert "its --max-minutes 1e-06 are over; give more" in capsys.readouterr().err
+    assert len(histories(out)) == 1
+
+
+@pytest.mark.slow
+def test_a_state_that_is_not_written_is_said_though_something_else_ends_the_training(
+    train, stop_at, tmp_path, monkeypatch, capsys
+):
+    def fails(*_):
+        raise OSError("no room")
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints, "write_state", fails)
+    # Otherwise the next step would raise it.
+    monkeypatch.setattr(Future, "done", lambda self: False)
+    stop_at(2, interrupt)
+    assert train(tmp_path / "run", "--save-minutes", "1e-9") == 1
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "note: no room",
+        "keras-transformer train: interrupted",
+    ]
+
+
 @pytest.mark.slow
 def test_a_forced_training_leaves_the_old_model_and_takes_none_of_its_states(
     train, run, kill_at, finished
@@ -307,7 +428,8 @@ def test_a_forced_training_leaves_the_old_model_and_takes_none_of_its_states(
 
 @pytest.mark.slow
 def test_a_killed_process_goes_on_to_the_same_end(tmp_path):
-    arguments = ["--kills", "3", "--epochs", "6", "--pairs", "60", "--out", str(tmp_path)]
+    arguments = ["--kills", "3", "--steps", "30", "--pairs", "60", "--out", str(tmp_path)]
+    arguments += ["--valid-steps", "12"]
     run = subprocess.run([sys.executable, BENCHMARK, *arguments], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr[-3000:]
     assert "3 of 3 kills: each run went on, with the same end" in run.stdout

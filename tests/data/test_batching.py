@@ -248,6 +248,24 @@ def test_a_dataset_is_an_epoch_and_iterating_again_the_next():
     assert_equal_batches(batches.dataset(), batches.epoch(0))
 
 
+def test_an_epoch_begins_at_any_step_and_a_stream_goes_on_into_the_next():
+    batches = batches_of(random_pairs(60), batch_tokens=120)
+    whole = [batch for epoch in (3, 4) for batch in batches.epoch(epoch)]
+    number = batches.num_batches
+    for step in (0, 1, number - 1, number):
+        assert_equal_batches(list(batches.epoch(3, step)), whole[step:number])
+    left = len(whole) - 2
+    assert_equal_batches(batches.stream(3, 2).take(left), whole[2:])
+    begun, make = [], batches.epoch
+    batches.epoch = lambda index, first_step=0: begun.append(index) or make(index, first_step)
+    assert_equal_batches(batches.stream(3, 0, number).take(number), whole[:number])
+    assert begun == [3]  # and none ahead
+    dataset = batches.stream(4)
+    assert int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
+    for _ in range(2):  # Keras may begin again
+        assert_equal_batches(dataset.take(3), whole[number : number + 3])
+
+
 def test_reading_only_the_first_batches_uses_up_no_epoch():
     batches = batches_of(random_pairs(400), batch_tokens=120)
     assert batches.num_batches > 12
@@ -415,6 +433,11 @@ def test_a_dataset_goes_on_at_an_epoch(sampled):
     for _ in range(2):
         list(dataset)
     assert [labels.numpy().tolist() for _, labels in dataset] == start
+
+
+def test_a_stream_goes_on_at_a_step(sampled):
+    whole = [*sampled.epoch(1), *sampled.epoch(2)]
+    assert_equal_batches(sampled.stream(1, 1).take(len(whole) - 1), whole[1:])
 
 
 def test_the_tokens_of_an_epoch_are_counted(sampled):

@@ -83,6 +83,16 @@ def test_an_epoch_is_a_function_of_seed_and_index_alone(tokenizer):
     assert windows(batches, 2) != windows(other, 2)
 
 
+def test_a_stream_begins_at_any_step_and_goes_on_into_the_next_epoch(tokenizer):
+    batches = make(tokenizer)
+    expected = [*batches.epoch(1, first_step=1), *batches.epoch(2)]
+    assert len(expected) == 2 * batches.num_batches - 1
+    stream = batches.stream(1, 1).take(len(expected))
+    for found, other in zip(stream, expected, strict=True):
+        for a, b in zip(found, other, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b)
+
+
 def test_dataset_goes_on_to_the_next_epoch_with_static_shapes(tokenizer):
     batches = make(tokenizer)
     dataset = batches.dataset(first_epoch=1)

@@ -62,6 +62,14 @@ def test_tokens_per_second_are_the_epochs_tokens_over_its_training_time(clock):
     assert history["tokens_per_second"] == [50.0, 50.0]  # 300 in 3 steps of 2 s
 
 
+def test_of_an_epoch_that_is_cut_short_its_steps_are_counted(clock):
+    step = at(clock, 2.0, on_train_batch_begin=True)
+    stop = keras.callbacks.LambdaCallback()
+    stop.on_train_batch_end = lambda *_, **__: setattr(stop.model, "stop_training", True)
+    history = fit([step, stop, TokensPerSecond(lambda: 300)], epochs=2)
+    assert history["tokens_per_second"] == [50.0]  # 100 in a step of 2 s
+
+
 def test_validation_is_not_training_time(clock):
     step = at(clock, 1.0, on_train_batch_begin=True)
     validation = at(clock, 100.0, on_test_begin=True)
@@ -192,6 +200,20 @@ def test_training_ends_when_the_next_epoch_would_pass_the_limit(clock):
     epoch = at(clock, 60.0, on_epoch_begin=True)
     history = fit([TimeLimit(2.5), epoch], epochs=9)
     assert len(history["loss"]) == 2
+
+
+def test_the_limit_counts_what_a_resumed_run_has_had(clock):
+    limit = TimeLimit(4.5)
+    assert not limit.is_reached
+    for _ in range(2):
+        limit.replay(0, {"seconds": 60.0})
+    assert not limit.is_reached
+    limit.in_epoch = 30.0
+    epoch = at(clock, 60.0, on_train_begin=False, on_epoch_begin=True)
+    # Epochs end after 1, 2, 3.5 (0.5 before the stop) and 4.5 minutes; the next would be too much.
+    assert len(fit([limit, epoch], epochs=9)["loss"]) == 1
+    limit.replay(0, {"seconds": 90.0})
+    assert limit.is_reached
 
 
 @pytest.mark.parametrize(("minutes", "epochs"), [(0, 1), (1e9, 3)])

@@ -3,22 +3,24 @@ import resource
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from keras_transformer import LanguageModel, MaskedCrossentropy, Transformer
+from keras_transformer import LanguageModel, MaskedCrossentropy, TokenLogs, Transformer
+from keras_transformer.data.batching import epochs_stream
 from keras_transformer.files import read_json
 from keras_transformer.training import checkpoints
 from keras_transformer.training.checkpoints import (
     CheckpointError,
-    EpochWeights,
     TrainingCheckpoint,
-    average_weights,
     read_history,
 )
 from keras_transformer.training.distribution import strategy_scope
+from keras_transformer.training.epoch_weights import EpochWeights, average_weights
 
 
 def make(d_model=8, strategy="none", dtype="float32"):
@@ -29,6 +31,10 @@ def make(d_model=8, strategy="none", dtype="float32"):
         # Eagerly, since a graph takes longer to build than these steps take.
         model.compile(keras.optimizers.Adam(0.01), MaskedCrossentropy(0.1), run_eagerly=True)
     return model
+
+
+def make_mirrored():
+    return make(strategy="mirrored")
 
 
 IDS = np.random.default_rng(0).integers(4, 12, (4, 5)).astype("int32")
@@ -173,7 +179,222 @@ def test_a_state_is_written_beside_the_training_from_copies(tmp_path, monkeypatc
         np.testing.assert_array_equal(a, b)
 
 
+# Within an epoch
+
+
+class Epochs:
+    """Three batches an epoch, others in every epoch."""
+
+    num_batches = 3
+
+    def epoch(self, index, first_step=0):
+        for step in range(first_step, self.num_batches):
+            ids = np.random.default_rng((index, step)).integers(4, 12, (2, 5)).astype("int32")
+            yield ids, ids
+
+
+def make_dense():
+    """A model whose steps are quick, with seeds of dropout and moments of Adam."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dropout(0.5), keras.layers.Dense(5)])
+    model.compile(keras.optimizers.Adam(0.01), "mse", run_eagerly=True)
+    return model
+
+
+def fit_from(checkpoint, model, *callbacks, epochs=2, steps=3):
+    """Trains to the end from where a checkpoint stands, an epoch after so many steps."""
+    place = divmod(checkpoint.total_steps, Epochs.num_batches)
+    begun = checkpoint.total_steps - checkpoint.step
+    left = -(-((checkpoint.max_steps or epochs * steps) - begun) // steps)
+    ids = tf.TensorSpec((2, 5), tf.int32)
+    stream = epochs_stream(Epochs(), (ids, ids), *place)
+    if isinstance(model, Transformer):
+        stream = stream.map(lambda ids, labels: ((ids, ids), labels))
+        callbacks = (TokenLogs(), *callbacks)
+    model.fit(
+        stream,
+        initial_epoch=checkpoint.epoch,
+        epochs=checkpoint.epoch + left,
+        steps_per_epoch=steps,
+        callbacks=[*callbacks, checkpoint],
+        shuffle=False,
+        verbose=0,
+    )
+    return model.get_weights(), checkpoint.history
+
+
+class Signal(keras.callbacks.Callback):
+    """Asks a checkpoint to save and to exit in a step, counted from 1, or in a validation."""
+
+    def __init__(self, checkpoint, step):
+        super().__init__()
+        self.checkpoint, self.step = checkpoint, step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.checkpoint.total_steps == self.step - 1:
+            self.checkpoint.save_and_exit(15)
+
+
+@pytest.mark.parametrize(
+    "model_of, steps, max_steps",
+    [
+        (make_dense, 2, 5),
+        pytest.param(make_dense, 3, None, marks=pytest.mark.slow),
+        pytest.param(make, 2, 5, marks=pytest.mark.slow),
+        pytest.param(make_mirrored, 2, 5, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_goes_on_from_every_step_bit_for_bit(tmp_path, model_of, steps, max_steps):
+    checkpoint = TrainingCheckpoint(tmp_path / "whole", max_steps=max_steps)
+    weights, history = fit_from(checkpoint, model_of(), steps=steps)
+    assert checkpoint.total_steps == (max_steps or 6)
+    for step in range(1, checkpoint.total_steps):
+        checkpoint = TrainingCheckpoint(tmp_path / str(step), max_steps=max_steps)
+        with pytest.raises(SystemExit, match="143"):
+            fit_from(checkpoint, model_of(), Signal(checkpoint, step), steps=steps)
+        model = model_of()
+        checkpoint = TrainingCheckpoint(checkpoint.directory, max_steps=max_steps)
+        assert checkpoint.restore(model) == step // steps
+        assert (checkpoint.step, checkpoint.total_steps) == (step % steps, step)
+        found, logs = fit_from(checkpoint, model, steps=steps)
+        for a, b in zip(weights, found, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert logs == history
+
+
+class Batch(SimpleNamespace):
+    """A checkpoint of a small model, its clock, and steps that take no time of their own."""
+
+    def step(self, minutes=0.0):
+        self.clock.now += 60 * minutes
+        self.checkpoint.on_train_batch_end(self.batch)
+        self.batch += 1
+
+    def saved(self):
+        if self.checkpoint._writing is not None:
+            self.checkpoint._writing.result()
+        return [path.name[6:-4] for path in self.checkpoint.paths()]
+
+
+@pytest.fixture
+def begin(tmp_path, monkeypatch):
+    """begin(**options) begins an epoch of 99 steps, or goes on if there is a state."""
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(checkpoints, "time", clock)
+
+    def begin(metrics=(), **options):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(), "mse", metrics=list(metrics))
+        checkpoint = TrainingCheckpoint(tmp_path, **options)
+        checkpoint.set_model(model)
+        checkpoint.set_params({"steps": 99, "epochs": 9})
+        if checkpoint.paths():
+            checkpoint.restore(model)
+        checkpoint.on_train_begin()
+        checkpoint.on_epoch_begin(0)
+        return Batch(checkpoint=checkpoint, clock=clock, batch=0)
+
+    return begin
+
+
+def test_a_state_is_saved_when_the_last_is_older_and_the_newest_stay(begin):
+    run, saved = begin(save_minutes=10), []
+    for _ in range(9):
+        run.step(minutes=4)
+        saved.append(run.saved())
+    names = [f"00001-00000000{step}" for step in (3, 6, 9)]
+    assert saved == [[]] * 2 + [names[:1]] * 3 + [names[:2]] * 3 + [names[1:]]
+    run.checkpoint.on_epoch_end(0, {"loss": 1.0})
+    assert run.saved() == [names[2], "00001"]
+
+
+def test_training_waits_for_copies_a_twentieth_of_its_time_at_most(begin):
+    run = begin(save_minutes=1, before_save=lambda: setattr(run.clock, "now", run.clock.now + 30))
+    run.step(minutes=1)  # it saves for half a minute
+    for minutes in (1, 1, 7.9):
+        run.step(minutes)
+        assert run.saved() == ["00001-000000001"]
+    run.step(minutes=0.2)
+    assert run.saved() == ["00001-000000001", "00001-000000005"]
+
+
+@pytest.mark.parametrize(
+    "options, fault",
+    [
+        ({"keep": 0}, "keep must be an integer of at least 1"),
+        ({"save_minutes": -1.0}, "save_minutes must be a number of at least 0, or None"),
+        ({"max_steps": 0}, "max_steps must be an integer of at least 1"),
+    ],
+)
+def test_a_checkpoint_checks_its_arguments(options, fault):
+    with pytest.raises(ValueError, match=fault):
+        TrainingCheckpoint("unused", **options)
+
+
+def test_without_minutes_states_are_saved_after_epochs_alone(begin):
+    run = begin()
+    run.step(minutes=999)
+    assert run.saved() == []
+
+
+def test_what_a_thread_could_not_write_is_raised_after_the_next_step(begin, monkeypatch):
+    run = begin(save_minutes=1)
+    monkeypatch.setattr(np.lib.format, "write_array", lambda *_, **__: 1 / 0)
+    run.step(minutes=1)
+    with pytest.raises(ZeroDivisionError):
+        run.saved()
+    with pytest.raises(ZeroDivisionError):
+        run.step()
+
+
+def test_weights_that_are_no_numbers_are_not_saved_within_an_epoch(begin):
+    run = begin(save_minutes=1)
+    run.step(minutes=1)
+    run.saved()
+    run.checkpoint.model.set_weights([np.array([[1.0], [np.nan]]), np.zeros(1)])
+    with pytest.warns(UserWarning, match="00001-000000002.npz was not written: .* NaN or infinity"):
+        run.step(minutes=1)
+        assert run.saved() == ["00001-000000001"]
+
+
+def test_damaged_states_are_not_counted_among_those_to_keep(begin):
+    run = begin(save_minutes=1, keep=3)
+    for _ in range(3):
+        run.step(minutes=1)
+        run.saved()
+    run.checkpoint.paths()[-1].write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="going on from .*2.npz, since state-00001-000000003.npz"):
+        again = begin(keep=3)
+    assert again.checkpoint.step == 2
+    again.checkpoint.on_epoch_end(0)
+    assert again.saved() == ["00001-000000001", "00001-000000002", "00001"]
+
+
+def test_metrics_that_are_not_yet_built_are_said_to_begin_again(begin):
+    run = begin(metrics=["mae"], save_minutes=1)
+    run.checkpoint.model.train_on_batch(np.zeros((1, 2)), np.zeros((1, 1)))
+    run.step(minutes=1)
+    run.saved()
+    with pytest.warns(UserWarning, match="metrics of this epoch count only the steps from now on"):
+        begin(metrics=["mae"])
+
+
 FORMATS = Path(__file__).parents[1] / "inference" / "formats"
+
+
+def test_a_state_within_an_epoch_of_format_4_is_restored():
+    sizes = {"num_layers": 1, "d_model": 2, "num_heads": 1, "d_ff": 2, "max_length": 16}
+    model = LanguageModel(**sizes, vocab_size=266)
+    model.compile(keras.optimizers.Adam(0.0), MaskedCrossentropy())
+    checkpoint = TrainingCheckpoint(Path(__file__).parent / "format-4")
+    assert checkpoint.restore(model) == 1
+    assert (checkpoint.step, checkpoint.total_steps, checkpoint.seconds_before) == (3, 8, 60.5)
+    for weight in model.get_weights():
+        even = np.linspace(-1, 1, weight.size).reshape(weight.shape).astype("float32")
+        np.testing.assert_array_equal(weight, even)
+    checkpoint.set_model(model)
+    checkpoint.on_epoch_begin(1)
+    assert float(model.step_metrics.tokens.result()) == 90.0
 
 
 @pytest.mark.parametrize("number", [2, 3])

@@ -24,15 +24,18 @@ STATE = State(
     epoch=2,
     history=[{"loss": 2.0, "val_bleu": float("nan")}, {"loss": 1.5}],
     step=3,
-    position=40,
+    total_steps=2**40,
+    seconds=1.5,
+    metrics=[np.array(7.0, "float32"), np.arange(3)],
 )
 
 
 def is_same(state, other=STATE):
-    for a, b in zip(state.arrays, other.arrays, strict=True):
+    pairs = zip(state.arrays + state.metrics, other.arrays + other.metrics, strict=True)
+    for a, b in pairs:
         assert a.dtype == b.dtype and a.shape == b.shape
         np.testing.assert_array_equal(a, b)
-    headers = [str({**vars(s), "arrays": None}) for s in (state, other)]
+    headers = [str({**vars(s), "arrays": None, "metrics": None}) for s in (state, other)]
     return headers[0] == headers[1]
 
 
@@ -85,17 +88,18 @@ def sealed(header, path):
         json.dumps = write
 
 
-HEADER = {"format": 3, "epoch": 1, "history": [{"loss": 1.0}], "step": 0, "position": 0}
+HEADER = {"format": 4, "epoch": 1, "history": [{"loss": 1.0}], "step": 0, "total_steps": 9}
 
 
 @pytest.mark.parametrize(
     "changes, fault",
     [
-        ({"format": 4}, "it has format 4; install the version that wrote it"),
+        ({"format": 5}, "it has format 5; install the version that wrote it"),
         ({"epoch": 2}, "epoch is 2, but history has 1 epochs"),
         ({"epoch": -1}, "epoch must be an integer of at least 0"),
         ({"step": 1.5}, "step must be an integer"),
-        ({"position": None}, "position must be an integer"),
+        ({"step": 5, "total_steps": 4}, "total_steps must be an integer of at least 5, but is 4"),
+        ({"seconds": "a"}, "seconds must be a float, but is 'a'"),
         ({"history": [{"loss": "a"}]}, "history must hold numbers"),
         ({"history": [5]}, "state.npz: "),
         ({"more": 5}, "unexpected keyword argument 'more'"),

@@ -49,6 +49,37 @@ def test_steps_and_epochs_go_on_over_a_second_fit(tmp_path, events):
     assert any("hparams" in tag for tag in curves)
 
 
+def log(monitor, steps, epochs):
+    """Logs steps and epochs as in a start of a training, in files of its own."""
+    monitor.writers = {"train": tf.summary.create_file_writer(str(monitor.log_dir / "train"))}
+    for name, values in (("step_loss", steps), ("epoch_loss", epochs)):
+        for value in values:
+            monitor._write("train", {name: value}, value)
+    monitor.writers["train"].close()
+
+
+def test_what_is_trained_again_is_logged_once(tmp_path, events):
+    monitor = TensorBoardMonitor(tmp_path)
+    log(monitor, range(1, 8), [1, 2])
+    (first,) = (tmp_path / "train").iterdir()
+    monitor.forget_after(7, 2)  # nothing is after it
+    before = first.read_bytes()
+    monitor.forget_after(5, 1)
+    assert len(first.read_bytes()) < len(before)
+    log(monitor, [6, 7, 8], [2])
+    first = first.rename(tmp_path / "train" / "events.out.tfevents.0000000001.first")
+    content = first.read_bytes()
+    first.write_bytes(content + b"half an event")
+    monitor.forget_after(6, 1)  # only the newest file has something after it
+    monitor.forget_after(6, 1)
+    assert first.read_bytes() == content + b"half an event"
+    log(monitor, [7, 8, 9], [2])
+    curves = events(tmp_path / "train")
+    for name, last in (("step_loss", 9), ("epoch_loss", 2)):
+        points = [(step, float(tf.make_ndarray(value))) for step, value in curves[name]]
+        assert sorted(points) == [(i, float(i)) for i in range(1, last + 1)]
+
+
 @pytest.mark.slow
 def test_a_step_shows_its_own_loss_and_not_the_mean_of_the_epoch(tmp_path, events):
     model = make()
