@@ -8,6 +8,11 @@ docstring says what it computes, and if it does so on TensorFlow only.
 import keras
 from keras import ops
 
+from keras_transformer import pure_steps
+
+# Whether Keras takes a step of `fit` as a function of all values that returns the new ones.
+STEPS_ARE_PURE = keras.backend.backend() == "jax"
+
 
 def on_tensorflow() -> bool:
     """Returns whether Keras runs on TensorFlow."""
@@ -245,16 +250,21 @@ def all_finite(x, message):
         return tf.identity(x)
 
 
-def value_and_gradients(function, variables):
-    """Calls a function and computes the gradients of its first value, on TensorFlow only.
+def value_and_gradients(function, variables, changed=()):
+    """Calls a function and computes the gradients of its first value, on TensorFlow and JAX.
 
     Args:
         function: function without arguments that returns a tuple; its first value is a scalar.
         variables: Keras variables.
+        changed: other Keras variables that the function may change, such as seeds of dropout.
 
     Returns:
         The tuple, and a list of dense gradients, 0 where the value does not depend on a variable.
     """
+    if not variables:
+        return function(), []
+    if STEPS_ARE_PURE:
+        return pure_steps.value_and_gradients(function, variables, changed)
     import tensorflow as tf
 
     with tf.GradientTape() as tape:
@@ -264,8 +274,16 @@ def value_and_gradients(function, variables):
     return values, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def sum_over_parts(function, tensors, zeros, *, parts=1, at_once=1, rows_dtype=None):
-    """Computes `function(*tensors)`, but for rounding, in parts of a batch; on TensorFlow.
+def apply_gradients(optimizer, gradients, variables):
+    """Lets a Keras optimizer change variables by their gradients."""
+    if STEPS_ARE_PURE:
+        pure_steps.apply_gradients(optimizer, gradients, variables)
+    else:
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+
+def sum_over_parts(function, tensors, zeros, *, parts=1, at_once=1, rows_dtype=None, changed=()):
+    """Computes `function(*tensors)`, but for rounding, in parts of a batch, on TensorFlow and JAX.
 
     Args:
         function: from a part's tensors to a list of sums over the part, like `zeros`, and a tensor
@@ -274,15 +292,18 @@ def sum_over_parts(function, tensors, zeros, *, parts=1, at_once=1, rows_dtype=N
         zeros: a list of zeros.
         parts: the number of parts; see `TokenModel.compile`. If it does not divide B, rows of zeros
             are added at the end.
-        at_once: the number of parts that a graph computes at the same time. With one, a part's
-            activations are freed before the next part begins.
+        at_once: the number of parts that a graph of TensorFlow computes at the same time. With one,
+            a part's activations are freed before the next part begins.
         rows_dtype: the dtype of the second result; None if it is None.
+        changed: Keras variables that the function may change, such as seeds of dropout.
 
     Returns:
         The list of sums over all parts, and a tensor (B, ...) or None.
     """
     if parts == 1:
         return function(*tensors)
+    if STEPS_ARE_PURE:
+        return pure_steps.sum_over_parts(function, tensors, zeros, parts, changed)
     import tensorflow as tf
 
     size = ops.shape(tensors[0])[0]

@@ -4,6 +4,7 @@ What a value must be is in `options.KINDS`. Here are the paths, by the metavars 
 and what options of a command must not or must only have together.
 """
 
+import json
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -194,6 +195,46 @@ def check_training(options) -> None:
     if options.r_drop_delay is not None and not options.r_drop:
         raise ValueError("--r-drop-delay needs R-Drop; add --r-drop 5.")
     check_scores(options)
+    check_backend(options)
+
+
+def check_backend(options) -> None:
+    """Refuses what the backend of Keras, or several processes, cannot do."""
+    backend, strategy = keras_backend(), options.strategy
+    needed = {"none": backend, "mirrored": "tensorflow"}.get(strategy, "jax")
+    if backend != needed:
+        raise ValueError(
+            f"--strategy {strategy} needs KERAS_BACKEND={needed}, but the backend is {backend}."
+        )
+    if options.plots and backend != "tensorflow":
+        raise ValueError(
+            f"--plots needs KERAS_BACKEND=tensorflow, but the backend is {backend}; leave it out, "
+            "and draw with inspect after the training."
+        )
+    if os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES", "1") == "1":
+        return
+    if options.max_minutes is not None:
+        raise ValueError(
+            "--max-minutes is a matter of one clock, but KERAS_DISTRIBUTION_NUM_PROCESSES names "
+            "several processes; leave it out, or give --max-steps."
+        )
+    if strategy != "data_parallel":
+        raise ValueError(
+            "KERAS_DISTRIBUTION_NUM_PROCESSES names several processes, which need --strategy "
+            f"data_parallel, not {strategy}."
+        )
+
+
+def keras_backend() -> str:
+    """Returns the backend that Keras will have, by its environment variable or its file."""
+    if name := os.environ.get("KERAS_BACKEND"):
+        return name
+    folder = os.environ.get("KERAS_HOME", "~/.keras")
+    try:
+        settings = json.loads(Path(folder, "keras.json").expanduser().read_text("utf-8"))
+        return settings.get("backend", "tensorflow")
+    except (OSError, ValueError):
+        return "tensorflow"
 
 
 def check_text_options(options) -> None:

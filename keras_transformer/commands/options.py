@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -36,8 +37,17 @@ def choice_reader(choices):
     return read
 
 
+def read_strategy(text):
+    """Reads the name of a strategy; K is the number of devices that share the weights."""
+    if re.fullmatch(r"model_parallel=([2-9]|[1-9]\d+)", text):
+        return text
+    return choice_reader(STRATEGIES)(text)
+
+
 # Readers of the values of options, by metavar; every other value is text.
+STRATEGIES = ("none", "mirrored", "data_parallel", "model_parallel=K")
 KINDS = {
+    "STRATEGY": read_strategy,
     "N": number_reader(int, "an integer of at least 1", 1),
     "SEED": number_reader(int, "an integer in [0, 2**32)", 0, 2**32),
     "X": number_reader(float, "a positive number", math.ulp(0.0)),
@@ -149,7 +159,7 @@ TRAINING = (
         ("auto", "float32", "bfloat16", "float16"),
         "auto",
     ),
-    Option("--strategy", "mirrored: all GPUs of the machine", ("none", "mirrored"), "none"),
+    Option("--strategy", "of several devices, see below", "STRATEGY", "none"),
     Option("--seed", "of weights, order and dropout", "SEED", 0),
 )
 OPTIMIZATION = (

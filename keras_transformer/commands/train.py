@@ -3,10 +3,12 @@
 import hashlib
 import shutil
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import keras
 
+from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.commands import resume
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.model_size import model_size
@@ -17,12 +19,19 @@ from keras_transformer.commands.training_callbacks import Callbacks
 from keras_transformer.commands.training_progress import Plan
 from keras_transformer.commands.training_text import corpus_records, read_texts
 from keras_transformer.data.batching import TokenBatches
+from keras_transformer.data.shares import Epoch, Share, endless
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.files import replacing
 from keras_transformer.inference.run_directory import TOKENIZER, is_run
 from keras_transformer.models.transformer import Transformer
-from keras_transformer.training.distribution import strategy_scope
+from keras_transformer.training.distribution import is_chief, model_scope, run_scope
+from keras_transformer.training.jax_devices import (
+    num_batch_shards,
+    process,
+    start_devices,
+    wait_for_all,
+)
 from keras_transformer.training.losses import MaskedCrossentropy
 from keras_transformer.training.precision import fastest_precision, policy, product_rates
 from keras_transformer.training.run_record import RunRecord
@@ -36,8 +45,9 @@ MODEL_LENGTH = 2048
 def run(options) -> None:
     """Reads the text, trains, and leaves the best epoch in the run directory."""
     share_cores_between_shards()
+    start_devices()
     out = Path(options.out)
-    with resume.locked(out):
+    with resume.locked(out) if is_chief() else nullcontext(), run_scope(options.strategy):
         record = resume.record_to_go_on_with(options)
         files = resume.text_records(options)
         if record is not None:
@@ -47,6 +57,7 @@ def run(options) -> None:
                 log(f"the run in {out} is finished; give more {more} to train it longer")
                 return
             resume.note_other_versions(record)
+        wait_for_all("begin")  # the chief writes only after the others have looked
         train(options, record, files)
 
 
@@ -68,7 +79,7 @@ def train(options, record, files) -> None:
         batches_of = batches(texts, tokenizer, options)
     plan = Plan.of(options, batches_of[0].num_batches)
     report(texts, tokenizer, *batches_of, plan.total_steps, options)
-    with stage("building the model", quiet=options.quiet), strategy_scope(options.strategy):
+    with stage("building the model", quiet=options.quiet), model_scope(options.strategy):
         model = build_model(tokenizer, plan.total_steps, options)
     # It may refuse an option, so nothing is cleared before.
     callbacks = Callbacks(model, tokenizer, texts, *batches_of, plan, options)
@@ -77,10 +88,14 @@ def train(options, record, files) -> None:
     else:
         known = {**tokenizer_record(tokenizer), "vocab_size": tokenizer.vocab_size}
         record = RunRecord(asked, files | corpora, known, options.precision)
-        record = begin(record, tokenizer, out)
-    record.write(out)
+        if callbacks.writes:
+            record = begin(record, tokenizer, out)
+    if callbacks.writes:
+        record.write(out)
     callbacks.on_kept = lambda kept: record.changed(kept=kept).write(out)
     fit(model, callbacks, *batches_of, resumes, options)
+    if not callbacks.writes:
+        return
     is_finished = not callbacks.steps_left() or callbacks.has_stopped()
     kept = callbacks.kept()
     record.changed(is_finished=is_finished, kept=kept).write(out)
@@ -126,8 +141,8 @@ def fit(model, callbacks, train, valid, resumes, options) -> None:
         place = divmod(checkpoint.total_steps, train.num_batches)
         with callbacks.stopping():
             model.fit(
-                train.stream(*place, num_steps=callbacks.steps_left()),
-                validation_data=None if valid is None else valid.dataset(),
+                stream_of(train, *place, callbacks.steps_left()),
+                validation_data=None if valid is None else dataset_of(valid),
                 initial_epoch=checkpoint.epoch,
                 epochs=checkpoint.epoch + plan.epochs_left(begun),
                 steps_per_epoch=plan.epoch_steps,
@@ -137,6 +152,20 @@ def fit(model, callbacks, train, valid, resumes, options) -> None:
             )
     callbacks.finish()
     log(f"trained {duration(time.monotonic() - start)}")
+
+
+def stream_of(batches, first_epoch, first_step, num_steps):
+    """Returns the endless batches to train on, on JAX as arrays: this process's rows."""
+    if STEPS_ARE_PURE:
+        return endless(batches, Share(*process(), num_batch_shards()), first_epoch, first_step)
+    return batches.stream(first_epoch, first_step, num_steps=num_steps)
+
+
+def dataset_of(batches):
+    """Returns the batches to validate on, on JAX as arrays: this process's rows."""
+    if STEPS_ARE_PURE:
+        return Epoch(batches, Share(*process(), num_batch_shards()))
+    return batches.dataset()
 
 
 def chosen_precision(options, record) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.commands.disk_space import default_keep, report_disk
 from keras_transformer.commands.early_checks import refuse_without_validation
 from keras_transformer.commands.messages import log
@@ -24,8 +25,11 @@ from keras_transformer.data.batching import TokenBatches
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.inference.inspection import inspect_translation
 from keras_transformer.inference.run_directory import save_run
+from keras_transformer.inference.training_translator import TrainingTranslator
 from keras_transformer.inference.translator import Translator
+from keras_transformer.pure_steps import compiled
 from keras_transformer.training import callbacks, checkpoints, epoch_weights, tensorboard
+from keras_transformer.training.distribution import is_chief
 from keras_transformer.training.shards import default_shards
 from keras_transformer.visualization.attention import mean_attention
 from keras_transformer.visualization.figures import new_figure
@@ -48,14 +52,15 @@ class Callbacks:
 
     def __init__(self, model, tokenizer, texts, train, valid, plan, options):
         self.model, self.tokenizer, self.options = model, tokenizer, options
-        self.plan = plan
+        self.plan, self.writes = plan, is_chief()
         self.out, self.logs = Path(options.out), Path(options.out) / LOGS
         watched = {"monitor": f"val_{options.metric}"}
         self.best, self.mean = callbacks.KeepBest(self._save, **watched), None
         self.on_kept = lambda kept: None  # is told of each new model in the run directory
         keep = options.keep or default_keep(model.count_params())
         keep = max(keep, options.average or 0)
-        self.weights = epoch_weights.EpochWeights(self.out / CHECKPOINTS, keep=keep, **watched)
+        checkpoint_options = {"directory": self.out / CHECKPOINTS, "writes": self.writes}
+        self.weights = epoch_weights.EpochWeights(keep=keep, **watched, **checkpoint_options)
         patience = options.early_stopping
         self.early = patience and callbacks.StopEarly(patience, **watched)
         self.history = WriteHistory(self.out, lambda: self.checkpoint.history)
@@ -70,7 +75,7 @@ class Callbacks:
         settings = {"settings": _settings(options)}
         self.board = tensorboard.TensorBoardMonitor(self.logs, **settings, **profiled)
         self.checkpoint = checkpoints.TrainingCheckpoint(
-            self.out / CHECKPOINTS,
+            **checkpoint_options,
             save_minutes=options.save_minutes,
             max_steps=plan.total_steps,
             before_save=self.board.flush,
@@ -78,11 +83,12 @@ class Callbacks:
         before = [delay, callbacks.StopOnNaN(), tokens, callbacks.TokenLogs(), average]
         kept = [self.best, self.weights, average and average.restore]
         facts = EpochFacts(self.checkpoint)
-        after = [self.early, self.limit, self.board, facts, self.checkpoint, self.history]
+        written = [self.board, facts, self.checkpoint, self.history]
+        after = [self.early, self.limit, *(written if self.writes else [self.checkpoint])]
         # Each comes after those that write the logs it reads.
         every = [*before, *self._monitors(texts.valid, valid), *kept, *after]
         self.shown = None
-        if not options.quiet:
+        if self.writes and not options.quiet:
             num_texts = 0 if texts.valid is None else len(texts.valid.sources)
             self.shown = ShowTraining(plan, self.checkpoint, self.best, num_texts)
             every.append(self.shown)
@@ -102,11 +108,12 @@ class Callbacks:
                     callback.replay(epoch, logs)
         if self.limit is not None:
             self.limit.in_epoch = checkpoint.seconds_before
-        self.board.forget_after(checkpoint.total_steps, checkpoint.epoch)
         for callback in self.all:
             if isinstance(callback, FigureMonitor):
                 callback.at_start = None  # drawn when the run began
-        self.history.write()
+        if self.writes:
+            self.board.forget_after(checkpoint.total_steps, checkpoint.epoch)
+            self.history.write()
 
     def has_stopped(self) -> bool:
         """Returns whether a run that is resumed had ended early."""
@@ -152,6 +159,8 @@ class Callbacks:
             with stage(f"averaging {len(paths)} epochs", quiet=self.options.quiet):
                 epoch_weights.average_weights(self.model, paths)
                 self._save_mean(len(paths))
+        if not self.writes:
+            return
         pieces = self.tokenizer.pieces(range(self.tokenizer.vocab_size))
         tensorboard.write_projector(self.logs, self.model.lm_head_kernel(), pieces)
 
@@ -160,12 +169,15 @@ class Callbacks:
         return self.mean or kept_epoch(self.best, self.checkpoint.epoch, self.options)
 
     def _save(self):
+        if not self.writes:
+            return
         save_run(self.model, self.tokenizer, self.out, dtype="float32")
         # The checkpoint does not know this epoch yet.
         self.on_kept(kept_epoch(self.best, self.best.epoch, self.options))
 
     def _save_mean(self, number):
-        save_run(self.model, self.tokenizer, self.out, dtype="float32")
+        if self.writes:
+            save_run(self.model, self.tokenizer, self.out, dtype="float32")
         scores, monitor, last = {}, self.translations, self.checkpoint.epoch
         if monitor is not None:
             scores = monitor.score(monitor.translate(monitor.sources), monitor.references)
@@ -179,7 +191,7 @@ class Callbacks:
             return []
         self.translations = self._translation_monitor(texts)
         glance = self._glance_monitor(texts, batches, self.translations)
-        monitors = [self.translations, glance]
+        monitors = [self.translations, glance] if self.writes else [self.translations]
         if self.options.plots:
             monitors.append(self._figure_monitor(texts.sources[0]))
         return monitors
@@ -193,9 +205,15 @@ class Callbacks:
             scores = score_translations(translations, references, self.options.bleu_tokenize)
             return {"bleu": scores.bleu, "chrf": scores.chrf}
 
-        batches = {"batch_size": 128, "num_parallel_batches": default_shards()}
-        translator = self._translator(max(256, self.options.max_length), "greedy", **batches)
-        return callbacks.TranslationMonitor(translator, score, *texts[:2], log_dir=self.logs)
+        length, batches = max(256, self.options.max_length), {"batch_size": 128}
+        if STEPS_ARE_PURE:
+            parts = self.model, self.tokenizer
+            translator = TrainingTranslator(*parts, max_length=length, **batches)
+        else:
+            batches["num_parallel_batches"] = default_shards()
+            translator = self._translator(length, "greedy", **batches)
+        log_dir = self.logs if self.writes else None
+        return callbacks.TranslationMonitor(translator, score, *texts[:2], log_dir=log_dir)
 
     def _glance_monitor(self, texts, batches, translations):
         """Draws what people look at first: some translations, and what their words look at."""
@@ -208,6 +226,12 @@ class Callbacks:
             (source, target), labels = next(pair.epoch(0))
             pairs.append([ids[:1, : np.count_nonzero(ids[0])] for ids in (source, target, labels)])
 
+        def attention(source, target):
+            return self.model.cross_attention_scores((source, target))
+
+        if STEPS_ARE_PURE:
+            attention = compiled(attention, self.model.variables)
+
         def draw():
             starts = range(0, NUM_READ * NUM_CARDS, NUM_READ)
             parts = filter(None, (translations.samples[i : i + NUM_READ] for i in starts))
@@ -216,7 +240,7 @@ class Callbacks:
                 for number, part in enumerate(parts, start=1)
             }
             for number, (source, target, labels) in enumerate(pairs, start=1):
-                scores = self.model.cross_attention_scores((source, target))
+                scores = attention(source, target)
                 pieces = self.tokenizer.pieces(labels[0]), self.tokenizer.pieces(source[0])
                 figures[f"{FIRST}/attention_{number}"] = mean_attention(scores, *pieces)
             return figures

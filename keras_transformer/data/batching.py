@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer import checks
+from keras_transformer.data.shares import one_ahead
 from keras_transformer.data.special_tokens import END_ID, START_ID
 from keras_transformer.data.token_rows import TokenPairs, replaced, tokenize_rows
 from keras_transformer.data.tokenizer import Tokenizer
@@ -252,7 +252,7 @@ def epochs_dataset(batches, signature, first_epoch):
     state = {"epoch": first_epoch}
 
     def generate():
-        for i, batch in enumerate(_one_ahead(batches.epoch(state["epoch"])), start=1):
+        for i, batch in enumerate(one_ahead(batches.epoch(state["epoch"])), start=1):
             if i == batches.num_batches:
                 state["epoch"] += 1
             yield batch
@@ -270,7 +270,7 @@ def epochs_stream(batches, signature, first_epoch, first_step, num_steps=None):
 
     def generate():
         items = epochs()
-        yield from _one_ahead(itertools.islice(items, num_steps))
+        yield from one_ahead(itertools.islice(items, num_steps))
         yield from items
 
     return _dataset(generate, signature, tf.data.experimental.INFINITE_CARDINALITY)
@@ -285,12 +285,3 @@ def _dataset(generate, signature, num_batches):
     options.autotune.enabled = False
     # Not `prefetch`: if its thread waits for Python when the interpreter ends, the process hangs.
     return dataset.apply(cardinality).with_options(options)
-
-
-def _one_ahead(items):
-    """Yields the items of an iterator, none of them None; a thread makes the next one meanwhile."""
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = thread.submit(next, items, None)
-            yield item

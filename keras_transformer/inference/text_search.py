@@ -58,7 +58,7 @@ class TextSearch:
         Returns:
             A `SearchResult` (B, N, ...).
         """
-        strategy = self._own(strategy, num_hypotheses)
+        strategy = self.own(strategy, num_hypotheses)
         rows = RowOptions() if rows is None else rows
         rows = rows._replace(max_lengths=self._max_lengths(lengths, strategy, rows))
         if isinstance(strategy, Sample):
@@ -94,14 +94,14 @@ class TextSearch:
         It returns all hypotheses of the beam; that of `Greedy` is one.
         """
         beam = strategy if isinstance(strategy, Beam) else replace(of_kind(Beam, strategy), size=1)
-        beam = self._own(beam, beam.size)
+        beam = self.own(beam, beam.size)
         max_length = int(self._max_lengths(tf.shape(ids)[1:], beam, RowOptions())[0])
         start_ids, cache = self._start(ids, max_length, beam)
         return beam_history(
             self.graph.model, start_ids, cache, beam, end_id=END_ID, max_length=max_length
         )
 
-    def _own(self, strategy, num_hypotheses):
+    def own(self, strategy, num_hypotheses=1):
         """The strategy with the tokens that no text has suppressed, and `num_hypotheses`."""
         unused = range(self.graph.tokenizer.vocab_size, self.graph.vocab_size)
         suppress_ids = (*strategy.suppress_ids, PAD_ID, UNK_ID, START_ID, *unused)

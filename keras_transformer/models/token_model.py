@@ -1,9 +1,11 @@
 """The base of the models that predict tokens: logits, the step of a search, the step of `fit`."""
 
+from functools import partial
+
 import keras
 from keras import ops
 
-from keras_transformer import backend
+from keras_transformer import backend, pure_steps
 from keras_transformer.checks import check_positive_int
 from keras_transformer.layers.attention_memory import ScoreRecorder
 from keras_transformer.models import search_cache
@@ -22,7 +24,7 @@ class TokenModel(SequenceModel):
     of ids, and `lm_head_kernel()`, the matrix (V, D) that turns it into logits. For a search it
     needs a `decoder`, a `target_embedding` and an `init_cache`.
 
-    With `MaskedCrossentropy` on TensorFlow, the loss comes from the hidden states
+    With `MaskedCrossentropy` on TensorFlow or JAX, the loss comes from the hidden states
     (`projected_crossentropy`), so no tensor of all logits is kept. It is the mean over the real
     tokens of the global batch, of all replicas and parts, plus what layers and regularizers add.
     Gradients are clipped after they are summed. Other losses and backends take Keras's own step,
@@ -146,7 +148,7 @@ class TokenModel(SequenceModel):
             **kwargs: further arguments of `keras.Model.compile`.
 
         Raises:
-            ValueError: if a value is out of range, or needs `MaskedCrossentropy` on TensorFlow.
+            ValueError: if a value is out of range, or needs the step of `MaskedCrossentropy`.
         """
         check_positive_int("micro_batches", micro_batches)
         if num_shards != "auto":
@@ -178,7 +180,9 @@ class TokenModel(SequenceModel):
         own = type(self)
         methods = (own.call, own.logits, own.compute_loss)
         reasons = {
-            "the backend is not TensorFlow": not backend.on_tensorflow(),
+            "the backend is neither TensorFlow nor JAX": not (
+                backend.on_tensorflow() or backend.STEPS_ARE_PURE
+            ),
             f"loss is {loss!r}, not a MaskedCrossentropy": type(loss) is not MaskedCrossentropy,
             "it has loss_weights": loss_weights is not None,
             "it has an activity_regularizer of logits": self.activity_regularizer is not None,
@@ -210,7 +214,14 @@ class TokenModel(SequenceModel):
         # Build the optimizer first; otherwise the step is traced twice.
         if self.built and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
+        is_new = force or self.train_function is None
+        if is_new and backend.STEPS_ARE_PURE:
+            # JAX would take the trace of the old step, since two looks at a method are equal.
+            self.train_step = partial(type(self).train_step, self)
         super().make_train_function(force)
+        if is_new and backend.STEPS_ARE_PURE and self.step_metrics is not None:
+            groups = self._train_state()
+            self.train_function = pure_steps.showing_numbers(self.train_function, groups)
 
     def check_class_weight(self, class_weight):
         """Refuses it: Keras would read each row of labels as one class."""
@@ -227,6 +238,30 @@ class TokenModel(SequenceModel):
     def train_step(self, *args):
         if self.step_metrics is None:
             return super().train_step(*args)
+        if backend.STEPS_ARE_PURE:
+            return pure_steps.as_pure_step(self._train, self._train_state())(*args)
+        return self._train(*args)
+
+    def test_step(self, *args):
+        if self.step_metrics is None:
+            return super().test_step(*args)
+        if backend.STEPS_ARE_PURE:
+            groups = self.trainable_variables, self.non_trainable_variables, self.metrics_variables
+            return pure_steps.as_pure_step(self._test, groups)(*args)
+        return self._test(*args)
+
+    def _train_state(self):
+        """Lists what a training step changes, in the order of Keras's step on JAX."""
+        weights = self.trainable_variables, self.non_trainable_variables
+        return *weights, self.optimizer.variables, self.metrics_variables
+
+    @property
+    def metrics_variables(self):
+        """The variables of all metrics, those of `step_metrics` included."""
+        own = () if self.step_metrics is None else self.step_metrics.variables
+        return [*super().metrics_variables, *own]
+
+    def _train(self, *args):
         batch = step.unpack(*args)
         r_drop = 0.0 if self.r_drop_paused else self.r_drop
         gradients, loss, logits = self._run_batch(batch, training=True, r_drop=r_drop)
@@ -234,13 +269,11 @@ class TokenModel(SequenceModel):
         regularization = step.regularization(self)  # before the weights change
         gradients, norm = step.reduce_gradients(gradients, self.optimizer)
         if gradients:  # not all weights are frozen
-            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+            backend.apply_gradients(self.optimizer, gradients, self.trainable_variables)
         self.step_metrics.gradient_norm.update_state(norm)
         return self._logs(batch, loss, regularization, logits)
 
-    def test_step(self, *args):
-        if self.step_metrics is None:
-            return super().test_step(*args)
+    def _test(self, *args):
         batch = step.unpack(*args)
         _, loss, logits = self._run_batch(batch, training=False)
         return self._logs(batch, loss, step.regularization(self), logits)

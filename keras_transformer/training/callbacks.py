@@ -68,7 +68,7 @@ class TokenLogs(keras.callbacks.Callback):
         if getattr(self.model, "step_metrics", None) is None:
             raise ValueError(
                 "TokenLogs needs a Transformer or LanguageModel with loss=MaskedCrossentropy(...) "
-                "on the TensorFlow backend; leave it out, or give metrics=[Perplexity()] instead."
+                "on TensorFlow or JAX; leave it out, or give metrics=[Perplexity()] instead."
             )
 
     def on_epoch_begin(self, epoch, logs=None):

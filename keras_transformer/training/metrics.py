@@ -118,6 +118,11 @@ class StepMetrics:
         self.gradient_norm = LatestValue(name="gradient_norm")
         self.step_loss = LatestValue(name="step_loss")
 
+    @property
+    def variables(self):
+        """The variables of all of them."""
+        return [variable for metric in vars(self).values() for variable in metric.variables]
+
     def reset(self):
         for metric in vars(self).values():
             metric.reset_state()

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.backend import STEPS_ARE_PURE
+
 # How many tokens' logits exist at once. R-Drop passes over them often, so they should fit a cache.
 CHUNK_ROWS, R_DROP_CHUNK_ROWS = 1024, 128
 
@@ -13,7 +15,8 @@ def projected_crossentropy(
     """Sums `weight * smoothed_crossentropy(label, hidden_state E^T)` over all tokens.
 
     Logits are by far the largest tensor of a training step. Here only a few rows of them exist at
-    once, and none in the backward pass: the gradient is computed with the loss. With P the softmax
+    once (on JAX, which shares rows between devices, all), and none in the backward pass: the
+    gradient is computed with the loss. With P the softmax
     of the logits Z, the gradient of Z is `dZ = P - (1 - e) onehot - e / V`. So `dX = dZ E` and
     `dE = dZ^T X` need only the products `P E` and `P^T X`. The other two terms add rows of E, sums
     of rows of X, and means.
@@ -45,6 +48,8 @@ def projected_crossentropy(
         kernel = ops.cast(embeddings, hidden_states.dtype)
         x = ops.reshape(hidden_states, (copies, -1, d_model))  # (copies, N, D)
         size = R_DROP_CHUNK_ROWS if r_drop else CHUNK_ROWS
+        if STEPS_ARE_PURE:  # a chunk of its neighbours would lie on one device
+            size = max(x.shape[1], 1)
         chunks = [to_chunks(y, size, axis) for y, axis in ((x, 1), (labels, 0), (weights, 0))]
         num_chunks = ops.shape(chunks[1])[0]
         places = ops.arange(num_chunks)[:, None, None]  # (K, 1, 1)
@@ -77,7 +82,7 @@ def projected_crossentropy(
 
         def gradient(*args, upstream=None):
             # There are two gradients, one per result. The second result has none to pass on.
-            scale = args[0] if upstream is None else upstream[0]
+            scale = keras.tree.flatten(args if upstream is None else upstream)[0]
             x_scaled = ops.reshape(x_gradient * scale, ops.shape(hidden_states))
             e_scaled = ops.cast(e_gradient * scale, lm_head_kernel.dtype)
             return ops.cast(x_scaled, hidden_states.dtype), e_scaled

@@ -95,6 +95,7 @@ def run_batch(model, batch, *, training, parts=1, at_once=1, r_drop=0.0, with_st
         states (B, T, D), or None.
     """
     variables = model.trainable_variables if training else []
+    changed = model.non_trainable_variables
     states_dtype = model.compute_dtype if with_states else None
 
     def run_part(labels, weights, *ids):
@@ -113,15 +114,18 @@ def run_batch(model, batch, *, training, parts=1, at_once=1, r_drop=0.0, with_st
             mean = loss.total / batch.num_tokens + added / replicas()
             return model.optimizer.scale_loss(mean) if training else mean, loss, states
 
-        (_, loss, states), gradients = backend.value_and_gradients(loss_and_states, variables)
+        (_, loss, states), gradients = backend.value_and_gradients(
+            loss_and_states, variables, changed
+        )
         states = states[: ops.shape(labels)[0]]  # with R-Drop, the first of the two
         return [*gradients, *loss], ops.cast(states, states_dtype) if with_states else None
 
     # One list of sums: the gradients, then the three numbers of a `Loss`.
     zeros = [ops.zeros(v.shape, v.dtype) for v in variables] + [ops.zeros((), "float32")] * 3
     tensors = batch.labels, batch.token_weights, *keras.tree.flatten(batch.inputs)
+    ways = {"parts": parts, "at_once": at_once, "rows_dtype": states_dtype, "changed": changed}
     (*gradients, total, nll, added), states = backend.sum_over_parts(
-        run_part, tensors, zeros, parts=parts, at_once=at_once, rows_dtype=states_dtype
+        run_part, tensors, zeros, **ways
     )
     return gradients, Loss(total, nll, added), states
 

@@ -3,11 +3,14 @@
 import keras
 import numpy as np
 
+from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.training.distribution import scope_of
 
 
 def training_variables(model: keras.Model) -> list[keras.Variable]:
     """Lists the weights, the seeds of dropout, and the variables of the optimizer."""
+    if STEPS_ARE_PURE:  # Keras gives variables their values only at the end of an epoch
+        model.jax_state_sync()
     # Some optimizers, such as float16's, make new variables each time they are built.
     if not model.optimizer.built:
         with scope_of(model):
@@ -16,10 +19,8 @@ def training_variables(model: keras.Model) -> list[keras.Variable]:
 
 
 def metric_variables(model: keras.Model) -> list[keras.Variable]:
-    """Lists the variables of a model's metrics, and of its own `StepMetrics`."""
-    step_metrics = getattr(model, "step_metrics", None)
-    own = vars(step_metrics).values() if step_metrics is not None else ()
-    return [*model.metrics_variables, *(v for metric in own for v in metric.variables)]
+    """Lists the variables of a model's metrics; those of a `TokenModel` have its `StepMetrics`."""
+    return list(model.metrics_variables)
 
 
 def as_arrays(variables: list[keras.Variable]) -> list[np.ndarray]:
