@@ -17,7 +17,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(TEST) -m "not slow"
 
-test-all: $(VENV)/.installed-test
+test-all: $(VENV)/.installed-test-all
 	$(TEST)
 
 lint: $(VENV)/.installed-test
@@ -46,6 +46,10 @@ $(VENV)/.installed: setup.py | $(BIN)/python
 $(VENV)/.installed-test: setup.py | $(BIN)/python
 	$(INSTALL) ".[test]"
 	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-test-all: setup.py | $(BIN)/python
+	$(INSTALL) ".[test-all]"
+	touch $@ $(VENV)/.installed $(VENV)/.installed-test
 
 $(VENV)/.installed-docs: setup.py | $(BIN)/python
 	$(INSTALL) ".[docs]"

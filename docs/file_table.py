@@ -12,7 +12,7 @@ PAGE = ROOT / "docs/architecture.md"
 BEGIN, END = "<!-- table of files: python docs/file_table.py -->\n", "<!-- end of the table -->\n"
 # The data's order; "" holds the files beside the folders.
 FOLDERS = ("", "data", "layers", "models", "training", "decoding", "inference", "export")
-FOLDERS += ("forecasting", "evaluation", "visualization", "commands")
+FOLDERS += ("forecasting", "evaluation", "visualization", "apache_beam", "commands")
 
 
 def reading_order() -> dict[str, list[str]]:

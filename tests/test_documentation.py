@@ -27,6 +27,8 @@ MODULES = ["keras_transformer"] + sorted(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name, eager):
+    if ".apache_beam." in name:
+        pytest.importorskip("apache_beam", reason="needs the extra [beam]")
     module = importlib.import_module(name)
     public = {name: getattr(keras_transformer, name) for name in keras_transformer.__all__}
     names = {**public, **vars(module), "np": np, "keras": keras, "ops": keras.ops}
@@ -53,7 +55,7 @@ def test_no_sentence_becomes_a_list(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_pages_name_exist(page):
     folders = "data|layers|models|training|decoding|evaluation|visualization|inference|export"
-    folders += "|forecasting|commands|tests|examples"
+    folders += "|forecasting|commands|apache_beam|tests|examples"
     for name in re.findall(rf"`((?:{folders})/[\w/]+\.py)`", page.read_text("utf-8")):
         roots = (ROOT / "keras_transformer", ROOT)
         assert any((root / name).is_file() for root in roots), name
@@ -173,6 +175,19 @@ def test_commands_of_pages_are_understood(page):
             if "keras-transformer " in line:
                 words = shlex.split(line, comments=True)
                 build_parser().parse_args(words[words.index("keras-transformer") + 1 :])
+
+
+def test_commands_of_the_scripts_for_schedulers_are_understood():
+    page = (ROOT / "docs/scaling.md").read_text("utf-8")
+    commands = []
+    for block in re.findall(r"```(?:bash|yaml)\n(.+?)```", page, re.DOTALL):
+        block = re.sub(r"\\?\n +(?=--)", " ", block)
+        block = re.sub(r"\$\(\(.+?\)\)|\$\w+|\$\(.+?\)", "7", block)  # what a shell fills in
+        commands += re.findall(r"keras-transformer ([a-z]+ .+?)'?$", block, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        options = build_parser().parse_args(shlex.split(command))
+        assert getattr(options, "shard", None) or options.strategy == "multi_worker"
 
 
 @pytest.mark.slow

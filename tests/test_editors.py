@@ -117,6 +117,7 @@ def test_completion_offers_all_public_names_and_no_private_one(package):
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """A folder with a copy of the sources, and a wheel that was built from their sdist."""
+    pytest.importorskip("build", reason="needs the extra [test-all]")
     folder = tmp_path_factory.mktemp("built")
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "keras_transformer", folder / "keras_transformer", ignore=ignored)
@@ -145,6 +146,7 @@ def installed(request, built, tmp_path):
 
 @pytest.mark.slow
 def test_both_checkers_see_an_installation(installed, written, built, tmp_path):
+    pytest.importorskip("basedpyright", reason="needs the extra [test-all]")
     text = check_with_mypy(written, "--python-executable", str(installed))
     check_wrong_lines(text)
     (tmp_path / "pyrightconfig.json").write_text(

@@ -13,6 +13,7 @@ from pathlib import Path
 from keras_transformer.checks import check_directory, check_local, check_new_file
 from keras_transformer.commands.model_size import model_size
 from keras_transformer.commands.options import OPTIONS, Option, dashed, given_options
+from keras_transformer.commands.reading import is_file
 from keras_transformer.commands.search import (
     ALL_OPTIONS,
     check_search,
@@ -21,6 +22,7 @@ from keras_transformer.commands.search import (
 )
 from keras_transformer.files import naming
 from keras_transformer.inference.run_files import is_run
+from keras_transformer.training.worker_task import this_worker
 from keras_transformer.version_directory import saved_model_path
 
 SAVED_MODEL_ONLY = ("precision", "signatures", "warmup")
@@ -147,6 +149,27 @@ def check_output_is_no_input(options) -> None:
             )
 
 
+def check_shard(options) -> None:
+    """Refuses a part of what is no file: only a file is known to the other parts, too."""
+    if options.shard is None:
+        return
+    if options.input is None or options.output is None:
+        raise ValueError("--shard needs --input and --output; name a file for each part.")
+    for name in ("input", "prefix_file", "output"):
+        path = getattr(options, name)
+        if path is not None and not is_file(path):
+            raise ValueError(f"--shard needs files, but {dashed([name])} {path} is none; name one.")
+
+
+def check_pipeline(options) -> None:
+    """Refuses a pipeline without Beam, and local files that are not there or cannot be written."""
+    need("apache_beam", '"keras-transformer-layers[beam]"', "pipeline")
+    if "://" not in options.output:
+        check_out_file("--output", options.output)
+    if not any(word.partition("=")[0] == "--runner" for word in options.rest):  # this machine
+        check_run_or_export("MODEL", options.model)
+
+
 def check_export(options) -> None:
     """Refuses options that the format does not take, or a format that is not installed."""
     others = ("quantization",)
@@ -178,6 +201,8 @@ def check_training(options) -> None:
 
     if {"epochs", "max_steps"} <= set(getattr(options, "typed", ())):
         raise ValueError("--epochs and --max-steps exclude each other; give one of them.")
+    if options.strategy == "multi_worker":
+        this_worker()
     names = {option.key for option in OPTIONS["train"] if isinstance(option, Option)}
     check_paths(options, names - set(resume.TEXT_FILES))
     record = resume.record_to_go_on_with(options)
@@ -201,7 +226,8 @@ def check_training(options) -> None:
 def check_backend(options) -> None:
     """Refuses what the backend of Keras, or several processes, cannot do."""
     backend, strategy = keras_backend(), options.strategy
-    needed = {"none": backend, "mirrored": "tensorflow"}.get(strategy, "jax")
+    of_tensorflow = dict.fromkeys(("mirrored", "multi_worker"), "tensorflow")
+    needed = {"none": backend, **of_tensorflow}.get(strategy, "jax")
     if backend != needed:
         raise ValueError(
             f"--strategy {strategy} needs KERAS_BACKEND={needed}, but the backend is {backend}."
@@ -213,11 +239,6 @@ def check_backend(options) -> None:
         )
     if os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES", "1") == "1":
         return
-    if options.max_minutes is not None:
-        raise ValueError(
-            "--max-minutes is a matter of one clock, but KERAS_DISTRIBUTION_NUM_PROCESSES names "
-            "several processes; leave it out, or give --max-steps."
-        )
     if strategy != "data_parallel":
         raise ValueError(
             "KERAS_DISTRIBUTION_NUM_PROCESSES names several processes, which need --strategy "
@@ -272,7 +293,8 @@ def refuse_without_validation(options) -> None:
 # What is checked of a command, if it is more than its paths.
 CHECKS = {
     "train": (check_training,),
-    "translate": (check_paths, check_search, check_what_is_asked),
+    "translate": (check_paths, check_search, check_what_is_asked, check_shard),
+    "pipeline": (check_pipeline,),
     "score": (check_paths, check_what_is_asked),
     "evaluate": (check_paths, check_search, check_what_is_asked, check_scores),
     "inspect": (check_paths, check_search, check_pictures),

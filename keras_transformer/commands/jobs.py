@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from keras_transformer.commands.batches import answered, in_windows
@@ -20,7 +21,7 @@ from keras_transformer.version_directory import MANIFEST, saved_model_path
 
 DOING = {"best": "translating", "nbest": "translating", "align": "translating", "score": "scoring"}
 # The options that say what is written, beside those of the search.
-FORM = ("nbest", "scores", "alignments", "json")
+FORM = ("nbest", "scores", "alignments", "json", "shard")
 
 
 class Stream:
@@ -52,7 +53,8 @@ def answer_files(options, what, paths, write):
     """Asks a model for every line of some files, many at a time, and writes what it answers.
 
     Args:
-        options: those of the command, with `model`, `output`, `quiet` and `batch_size`.
+        options: those of the command, with `model`, `output`, `quiet` and `batch_size`; a `shard`
+            leaves out all other lines.
         what: as in `loading.load`.
         paths: by the name of what the model reads, the files.
         write: from a window, its answers, the number of the first line and a `Counter`, which it
@@ -69,18 +71,32 @@ def answer_files(options, what, paths, write):
         facts["model"] = sha256(manifest_of(options.model))
         facts["options"] = given_options(options, (*ALL_OPTIONS, *FORM))
     total = next((found.lines for found in surveys.values() if found), None)
+    first, end = asked_lines(options, total)
     with output_of(options.output, facts) as output:
         done, counts = output.lines, Counter(output.counts)
         if done:
             log(f"{options.output}: going on after line {done:,}")
         model = load_model(options, what)
-        windows = in_windows(file_rows(list(paths.values()), done), list(paths))
-        left = None if total is None else total - done
+        rows = file_rows(list(paths.values()), first + done)
+        left = None if total is None else end - first - done
+        windows = in_windows(rows if end == total else islice(rows, left), list(paths))
         with Progress(DOING[what], left, quiet=options.quiet, keep=True) as progress:
             for window, answers in answered(windows, model, progress.advance):
-                output.write(write(window, answers, output.lines, counts), len(answers), counts)
+                data = write(window, answers, first + output.lines, counts)
+                output.write(data, len(answers), counts)
     report(counts, output.lines, model.limit, next(iter(paths.values())))
     return counts, output.lines
+
+
+def asked_lines(options, total) -> tuple[int, int | None]:
+    """Returns the first line that is asked for, from 0, and the line after the last."""
+    shard = getattr(options, "shard", None)
+    if shard is None:
+        return 0, total
+    lines = shard.lines(total)
+    which = f"lines {lines.start + 1:,} to {lines.stop:,} of {total:,}" if lines else "no line"
+    log(f"part {shard.index:,} of {shard.count:,}: {which}")
+    return lines.start, lines.stop
 
 
 def load_model(options, what):

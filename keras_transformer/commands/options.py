@@ -44,8 +44,33 @@ def read_strategy(text):
     return choice_reader(STRATEGIES)(text)
 
 
+class Shard(NamedTuple):
+    """One of `count` parts of something, `index` of them, from 1."""
+
+    index: int
+    count: int
+
+    def lines(self, total: int) -> range:
+        """Returns its lines of `total`, from 0; all parts together are all lines, in order.
+
+        >>> [list(Shard(i, 3).lines(5)) for i in (1, 2, 3)]
+        [[0], [1, 2], [3, 4]]
+        """
+        return range((self.index - 1) * total // self.count, self.index * total // self.count)
+
+
+def read_shard(text) -> Shard:
+    """Reads I/N, or says what is allowed."""
+    index, slash, count = text.partition("/")
+    # Not `isdecimal` alone, which other scripts' digits are, too.
+    if slash and index.isascii() and index.isdecimal() and count.isascii() and count.isdecimal():
+        if 1 <= int(index) <= int(count):
+            return Shard(int(index), int(count))
+    raise argparse.ArgumentTypeError(f"must be I/N with I from 1 to N, such as 1/8, but is {text}")
+
+
 # Readers of the values of options, by metavar; every other value is text.
-STRATEGIES = ("none", "mirrored", "data_parallel", "model_parallel=K")
+STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel", "model_parallel=K")
 KINDS = {
     "STRATEGY": read_strategy,
     "N": number_reader(int, "an integer of at least 1", 1),
@@ -55,12 +80,14 @@ KINDS = {
     "PART": number_reader(float, "a number above 0 and at most 1", math.ulp(0.0), 1 + 1e-12),
     # The strategy or the model knows the largest.
     "WEIGHT": number_reader(float, "a number of at least 0", 0),
+    "I/N": read_shard,
 }
 COMMANDS = {
     "demo": "train on generated sentences, export, and translate with the export",
     "train": "train a translator from parallel text",
     "tokenizer": "learn a vocabulary of subwords from text",
     "translate": "translate a file or standard input, line by line",
+    "pipeline": "translate files with Apache Beam, on this machine or a cluster",
     "score": "print how probable given translations are",
     "evaluate": "score translations of a file against references",
     "show": "show what made a run or an export, or compare several",
@@ -238,6 +265,7 @@ OPTIONS = {
             "OUT_FILE",
         ),
         Option("--prefix-file", "what each translation begins with, one per line", "FILE"),
+        Option("--shard", "translate part I of N only; cat the outputs in order", "I/N"),
         Option("--nbest", "write the N best translations of each line", "N"),
         Option("--scores", "add log-probability over length penalty, after |||"),
         Option("--alignments", "add which words come from which, as 0-0 1-2, after |||"),
@@ -247,6 +275,16 @@ OPTIONS = {
         "search",
         *SEARCH,
         *SAMPLING,
+    ),
+    "pipeline": (
+        Option("model", "what train or export wrote, on each worker", "MODEL"),
+        Option("--input", "files, one sentence per line, such as 'in/*.gz'", "PATTERN", None, True),
+        Option("--output", "file to write, with the lines of all files", "OUTPUT", None, True),
+        Option("--scores", "add log-probability over length penalty, after |||"),
+        JSON,
+        Option("--batch-size", "sentences at a time (128)", "N"),
+        Option("--threads", "batches at a time in each process", "N", 1),
+        QUIET,
     ),
     "score": (
         RUN_OR_EXPORT,
@@ -313,6 +351,8 @@ OPTIONS = {
 }
 # Give exactly one of these options to the command.
 ONE_OF = {"average": (LAST, BEST)}
+# What these commands take after `--` is for others; it is in `rest`.
+TAKE_REST = {"pipeline": "OPTION_OF_BEAM"}
 # The options of every command.
 GENERAL = (
     Option("--debug", "show tracebacks"),

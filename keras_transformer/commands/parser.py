@@ -6,7 +6,14 @@ import sys
 from difflib import get_close_matches
 
 import keras_transformer
-from keras_transformer.commands.options import COMMANDS, GENERAL, ONE_OF, OPTIONS, Option
+from keras_transformer.commands.options import (
+    COMMANDS,
+    GENERAL,
+    ONE_OF,
+    OPTIONS,
+    TAKE_REST,
+    Option,
+)
 
 PROGRAM = "keras-transformer"
 # What argparse says, and how it is said here.
@@ -47,9 +54,11 @@ class CommandLine(Parser):
     def parse_args(self, args=None, namespace=None):
         args = sys.argv[1:] if args is None else list(args)
         self._refuse_unknown(args)
+        args, passed_on = _split_rest(args)
         options, rest = self.parse_known_args(args, namespace)
         if rest:
             self.commands[options.command].error(f"unrecognized arguments: {' '.join(rest)}")
+        options.rest = passed_on
         known = _options(options.command)
         options.typed = frozenset(option.key for option in known if hasattr(options, option.key))
         for option in known:
@@ -67,6 +76,13 @@ class CommandLine(Parser):
         if command is not None:
             names = [option.name for option in _options(command)]
             _refuse_unknown_options(self.commands[command], args[place + 1 :], names)
+
+
+def _split_rest(args) -> tuple[list[str], list[str]]:
+    """Splits the words of a command that passes some on at `--`."""
+    command = next((word for word in args if not word.startswith("-")), None)
+    place = args.index("--") if command in TAKE_REST and "--" in args else len(args)
+    return args[:place], args[place + 1 :]
 
 
 def _refuse_unknown_options(parser, words, names):
@@ -107,6 +123,8 @@ def build_parser() -> CommandLine:
         subparser = subparsers.add_parser(
             name, help=help_text, description=f"{help_text}.", **settings
         )
+        if name in TAKE_REST:
+            subparser.epilog = f"What follows -- is for others: [-- {TAKE_REST[name]} ...]"
         parser.commands[name] = group = subparser
         for option in (*OPTIONS[name], *GENERAL):
             if isinstance(option, str):

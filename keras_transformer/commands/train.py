@@ -3,13 +3,12 @@
 import hashlib
 import shutil
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
 import keras
 
 from keras_transformer.backend import STEPS_ARE_PURE
-from keras_transformer.commands import resume
+from keras_transformer.commands import resume, workers
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.model_size import model_size
 from keras_transformer.commands.progress import duration, stage
@@ -25,18 +24,14 @@ from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.files import replacing
 from keras_transformer.inference.run_directory import TOKENIZER, is_run
 from keras_transformer.models.transformer import Transformer
-from keras_transformer.training.distribution import is_chief, model_scope, run_scope
-from keras_transformer.training.jax_devices import (
-    num_batch_shards,
-    process,
-    start_devices,
-    wait_for_all,
-)
+from keras_transformer.training.distribution import model_scope, run_scope
+from keras_transformer.training.jax_devices import num_batch_shards, process, start_devices
 from keras_transformer.training.losses import MaskedCrossentropy
 from keras_transformer.training.precision import fastest_precision, policy, product_rates
 from keras_transformer.training.run_record import RunRecord
 from keras_transformer.training.schedules import TransformerSchedule
 from keras_transformer.training.shards import share_cores_between_shards
+from keras_transformer.training.workers import naming_lost_workers
 
 # A translation may be longer than any text of the training.
 MODEL_LENGTH = 2048
@@ -46,8 +41,15 @@ def run(options) -> None:
     """Reads the text, trains, and leaves the best epoch in the run directory."""
     share_cores_between_shards()
     start_devices()
+    with run_scope(options.strategy), workers.writing_for_one(options), naming_lost_workers():
+        begin_or_go_on(options)
+
+
+def begin_or_go_on(options) -> None:
+    """Trains, unless the run is finished already."""
     out = Path(options.out)
-    with resume.locked(out) if is_chief() else nullcontext(), run_scope(options.strategy):
+    with resume.locked(out):
+        workers.share_run(options)
         record = resume.record_to_go_on_with(options)
         files = resume.text_records(options)
         if record is not None:
@@ -57,8 +59,8 @@ def run(options) -> None:
                 log(f"the run in {out} is finished; give more {more} to train it longer")
                 return
             resume.note_other_versions(record)
-        wait_for_all("begin")  # the chief writes only after the others have looked
         train(options, record, files)
+        workers.wait_for_all(options)
 
 
 def train(options, record, files) -> None:
@@ -73,12 +75,16 @@ def train(options, record, files) -> None:
     with stage(vocabulary_stage(options, resumes), quiet=options.quiet):
         tokenizer = make_tokenizer(texts, options, record if resumes else None)
     asked = resume.recorded_options(options)
-    options.precision = chosen_precision(options, record if resumes else None)
+    precision = chosen_precision(options, record if resumes else None)
+    options.precision = workers.agreed(options, precision)
     keras.utils.set_random_seed(options.seed)
     with stage("splitting the text into subwords", quiet=options.quiet):
         batches_of = batches(texts, tokenizer, options)
     plan = Plan.of(options, batches_of[0].num_batches)
     report(texts, tokenizer, *batches_of, plan.total_steps, options)
+    facts = {name: text.sha256 for name, text in files.items()}
+    facts |= {"vocabulary": tokenizer_record(tokenizer), "number of steps": plan.total_steps}
+    workers.refuse_differences(options, asked, facts)
     with stage("building the model", quiet=options.quiet), model_scope(options.strategy):
         model = build_model(tokenizer, plan.total_steps, options)
     # It may refuse an option, so nothing is cleared before.
@@ -88,17 +94,15 @@ def train(options, record, files) -> None:
     else:
         known = {**tokenizer_record(tokenizer), "vocab_size": tokenizer.vocab_size}
         record = RunRecord(asked, files | corpora, known, options.precision)
-        if callbacks.writes:
-            record = begin(record, tokenizer, out)
-    if callbacks.writes:
-        record.write(out)
+        record = begin(record, tokenizer, out)
+    record.write(out)
     callbacks.on_kept = lambda kept: record.changed(kept=kept).write(out)
     fit(model, callbacks, *batches_of, resumes, options)
-    if not callbacks.writes:
-        return
     is_finished = not callbacks.steps_left() or callbacks.has_stopped()
     kept = callbacks.kept()
     record.changed(is_finished=is_finished, kept=kept).write(out)
+    if not workers.is_first(options):
+        return
     log(sentence(kept))
     log(f"wrote {options.out}; next: keras-transformer export {options.out} DIRECTORY")
 
@@ -148,9 +152,10 @@ def fit(model, callbacks, train, valid, resumes, options) -> None:
                 steps_per_epoch=plan.epoch_steps,
                 shuffle=False,
                 verbose=0,
-                callbacks=callbacks.all,
+                callbacks=[*callbacks.all, *workers.callbacks(options)],
             )
-    callbacks.finish()
+    if workers.is_first(options):
+        callbacks.finish()
     log(f"trained {duration(time.monotonic() - start)}")
 
 

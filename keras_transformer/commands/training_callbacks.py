@@ -2,12 +2,13 @@
 
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 
 from keras_transformer.backend import STEPS_ARE_PURE
+from keras_transformer.commands import workers
 from keras_transformer.commands.disk_space import default_keep, report_disk
 from keras_transformer.commands.early_checks import refuse_without_validation
 from keras_transformer.commands.messages import log
@@ -29,7 +30,6 @@ from keras_transformer.inference.training_translator import TrainingTranslator
 from keras_transformer.inference.translator import Translator
 from keras_transformer.pure_steps import compiled
 from keras_transformer.training import callbacks, checkpoints, epoch_weights, tensorboard
-from keras_transformer.training.distribution import is_chief
 from keras_transformer.training.shards import default_shards
 from keras_transformer.visualization.attention import mean_attention
 from keras_transformer.visualization.figures import new_figure
@@ -52,15 +52,14 @@ class Callbacks:
 
     def __init__(self, model, tokenizer, texts, train, valid, plan, options):
         self.model, self.tokenizer, self.options = model, tokenizer, options
-        self.plan, self.writes = plan, is_chief()
+        self.plan = plan
         self.out, self.logs = Path(options.out), Path(options.out) / LOGS
         watched = {"monitor": f"val_{options.metric}"}
         self.best, self.mean = callbacks.KeepBest(self._save, **watched), None
         self.on_kept = lambda kept: None  # is told of each new model in the run directory
         keep = options.keep or default_keep(model.count_params())
         keep = max(keep, options.average or 0)
-        checkpoint_options = {"directory": self.out / CHECKPOINTS, "writes": self.writes}
-        self.weights = epoch_weights.EpochWeights(keep=keep, **watched, **checkpoint_options)
+        self.weights = epoch_weights.EpochWeights(self.out / CHECKPOINTS, keep=keep, **watched)
         patience = options.early_stopping
         self.early = patience and callbacks.StopEarly(patience, **watched)
         self.history = WriteHistory(self.out, lambda: self.checkpoint.history)
@@ -75,20 +74,19 @@ class Callbacks:
         settings = {"settings": _settings(options)}
         self.board = tensorboard.TensorBoardMonitor(self.logs, **settings, **profiled)
         self.checkpoint = checkpoints.TrainingCheckpoint(
-            **checkpoint_options,
-            save_minutes=options.save_minutes,
+            self.out / CHECKPOINTS,
+            save_minutes=options.save_minutes if workers.may_save_alone(options) else None,
             max_steps=plan.total_steps,
             before_save=self.board.flush,
         )
         before = [delay, callbacks.StopOnNaN(), tokens, callbacks.TokenLogs(), average]
         kept = [self.best, self.weights, average and average.restore]
         facts = EpochFacts(self.checkpoint)
-        written = [self.board, facts, self.checkpoint, self.history]
-        after = [self.early, self.limit, *(written if self.writes else [self.checkpoint])]
+        after = [self.early, self.limit, self.board, facts, self.checkpoint, self.history]
         # Each comes after those that write the logs it reads.
         every = [*before, *self._monitors(texts.valid, valid), *kept, *after]
         self.shown = None
-        if self.writes and not options.quiet:
+        if not options.quiet:
             num_texts = 0 if texts.valid is None else len(texts.valid.sources)
             self.shown = ShowTraining(plan, self.checkpoint, self.best, num_texts)
             every.append(self.shown)
@@ -111,9 +109,8 @@ class Callbacks:
         for callback in self.all:
             if isinstance(callback, FigureMonitor):
                 callback.at_start = None  # drawn when the run began
-        if self.writes:
-            self.board.forget_after(checkpoint.total_steps, checkpoint.epoch)
-            self.history.write()
+        self.board.forget_after(checkpoint.total_steps, checkpoint.epoch)
+        self.history.write()
 
     def has_stopped(self) -> bool:
         """Returns whether a run that is resumed had ended early."""
@@ -134,7 +131,8 @@ class Callbacks:
         SIGTERM saves a state. The bar goes, which would else stay on the terminal. What went wrong
         with the last state is said, though something else has ended the training.
         """
-        with on_sigterm(self.checkpoint.save_and_exit):
+        saves = workers.may_save_alone(self.options)
+        with on_sigterm(self.checkpoint.save_and_exit) if saves else nullcontext():
             try:
                 yield
             except BaseException as error:
@@ -159,8 +157,6 @@ class Callbacks:
             with stage(f"averaging {len(paths)} epochs", quiet=self.options.quiet):
                 epoch_weights.average_weights(self.model, paths)
                 self._save_mean(len(paths))
-        if not self.writes:
-            return
         pieces = self.tokenizer.pieces(range(self.tokenizer.vocab_size))
         tensorboard.write_projector(self.logs, self.model.lm_head_kernel(), pieces)
 
@@ -169,15 +165,12 @@ class Callbacks:
         return self.mean or kept_epoch(self.best, self.checkpoint.epoch, self.options)
 
     def _save(self):
-        if not self.writes:
-            return
         save_run(self.model, self.tokenizer, self.out, dtype="float32")
         # The checkpoint does not know this epoch yet.
         self.on_kept(kept_epoch(self.best, self.best.epoch, self.options))
 
     def _save_mean(self, number):
-        if self.writes:
-            save_run(self.model, self.tokenizer, self.out, dtype="float32")
+        save_run(self.model, self.tokenizer, self.out, dtype="float32")
         scores, monitor, last = {}, self.translations, self.checkpoint.epoch
         if monitor is not None:
             scores = monitor.score(monitor.translate(monitor.sources), monitor.references)
@@ -191,7 +184,7 @@ class Callbacks:
             return []
         self.translations = self._translation_monitor(texts)
         glance = self._glance_monitor(texts, batches, self.translations)
-        monitors = [self.translations, glance] if self.writes else [self.translations]
+        monitors = [self.translations, glance]
         if self.options.plots:
             monitors.append(self._figure_monitor(texts.sources[0]))
         return monitors
@@ -212,8 +205,7 @@ class Callbacks:
         else:
             batches["num_parallel_batches"] = default_shards()
             translator = self._translator(length, "greedy", **batches)
-        log_dir = self.logs if self.writes else None
-        return callbacks.TranslationMonitor(translator, score, *texts[:2], log_dir=log_dir)
+        return callbacks.TranslationMonitor(translator, score, *texts[:2], log_dir=self.logs)
 
     def _glance_monitor(self, texts, batches, translations):
         """Draws what people look at first: some translations, and what their words look at."""

@@ -11,13 +11,18 @@ from keras_transformer.layers.attention_memory import ScoreRecorder
 from keras_transformer.models import search_cache
 from keras_transformer.models.sequence_model import SequenceModel
 from keras_transformer.training import step
-from keras_transformer.training.distribution import replicas, sum_over_replicas
+from keras_transformer.training.distribution import (
+    WorkerModel,
+    logs_for_fit,
+    replicas,
+    sum_over_replicas,
+)
 from keras_transformer.training.losses import MaskedCrossentropy, check_labels, check_weights
 from keras_transformer.training.metrics import StepMetrics
 from keras_transformer.training.shards import default_shards
 
 
-class TokenModel(SequenceModel):
+class TokenModel(WorkerModel, SequenceModel):
     """The base of `Transformer` and `LanguageModel`: makes `fit` fast, exact, small in memory.
 
     A subclass defines `hidden_states(inputs, training=None)`, a tensor (B, T, D) for ids or a tuple
@@ -199,6 +204,9 @@ class TokenModel(SequenceModel):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
+    def builds_from_data(self):
+        return self.step_metrics is None or self.metrics_need_logits or not self.built
+
     def check_batch(self, inputs, labels=None, sample_weight=None):
         super().check_batch(inputs, labels, sample_weight)
         if labels is None or not isinstance(self.loss, MaskedCrossentropy):
@@ -237,14 +245,14 @@ class TokenModel(SequenceModel):
 
     def train_step(self, *args):
         if self.step_metrics is None:
-            return super().train_step(*args)
+            return logs_for_fit(super().train_step(*args))
         if backend.STEPS_ARE_PURE:
             return pure_steps.as_pure_step(self._train, self._train_state())(*args)
         return self._train(*args)
 
     def test_step(self, *args):
         if self.step_metrics is None:
-            return super().test_step(*args)
+            return logs_for_fit(super().test_step(*args))
         if backend.STEPS_ARE_PURE:
             groups = self.trainable_variables, self.non_trainable_variables, self.metrics_variables
             return pure_steps.as_pure_step(self._test, groups)(*args)
@@ -295,15 +303,17 @@ class TokenModel(SequenceModel):
 
     def _logs(self, batch, loss, regularization, logits):
         """Updates the metrics and returns what a step reports: the loss and compiled metrics."""
-        metrics = self.step_metrics
+        metrics, number = self.step_metrics, replicas()
         metrics.perplexity.update_state(loss.nll, ops.sum(batch.token_weights))
-        metrics.tokens.update_state(batch.num_tokens / replicas())
+        metrics.tokens.update_state(batch.num_tokens / number)
         # Keras averages a metric over replicas, but the loss is a sum over them.
-        mean = loss.total / batch.num_tokens * replicas() + loss.added + regularization
+        mean = loss.total / batch.num_tokens * number + loss.added + regularization
         # Keras has a metric of this name, which `fit` shows.
         tracker = next(metric for metric in self.metrics if metric.name == "loss")
         tracker.update_state(mean, sample_weight=batch.num_tokens)
-        metrics.step_loss.update_state(sum_over_replicas(mean) / replicas())
+        metrics.step_loss.update_state(sum_over_replicas(mean) / number)
         if logits is None:
-            return self.get_metrics_result()
-        return self.compute_metrics(batch.inputs, batch.labels, logits, batch.sample_weight)
+            logs = self.get_metrics_result()
+        else:
+            logs = self.compute_metrics(batch.inputs, batch.labels, logits, batch.sample_weight)
+        return logs if number == 1 else logs_for_fit(logs)

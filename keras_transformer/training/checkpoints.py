@@ -69,7 +69,6 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         max_steps: ends training after this number of steps, those before a stop included.
         before_save: function without arguments that is called before each state is copied, such as
             `TensorBoardMonitor.flush`.
-        writes: whether this process writes; of several that train one model, one does.
 
     Attributes:
         history: the logs of each finished epoch.
@@ -91,10 +90,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         save_minutes: float | None = None,
         max_steps: int | None = None,
         before_save: Callable[[], object] | None = None,
-        writes: bool = True,
     ):
         super().__init__()
-        self.writes = writes
         self.directory = Path(directory)
         self.keep = check_positive_int("keep", keep)
         if save_minutes is not None:
@@ -202,8 +199,6 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     def _save(self, name):
         """Copies all that training changes, and has a thread write it."""
-        if not self.writes:
-            return
         self.wait()
         start = time.monotonic()
         if self.before_save is not None:

@@ -32,7 +32,6 @@ class EpochWeights(keras.callbacks.Callback):
         keep: how many of the last epochs to keep, and how many of the best.
         monitor: the entry of the logs that compares epochs; larger is better. If it is missing,
             only the last epochs are kept.
-        writes: whether this process writes; of several that train one model, one does.
 
     Example:
         >>> weights = EpochWeights("runs/example/checkpoints", keep=3)
@@ -41,11 +40,8 @@ class EpochWeights(keras.callbacks.Callback):
         ['epoch-00001.weights.h5']
     """
 
-    def __init__(
-        self, directory: StrPath, *, keep: int = 10, monitor: str = "val_bleu", writes: bool = True
-    ):
+    def __init__(self, directory: StrPath, *, keep: int = 10, monitor: str = "val_bleu"):
         super().__init__()
-        self.writes = writes
         self.directory = Path(directory)
         self.keep = keep
         self.monitor = monitor
@@ -66,8 +62,6 @@ class EpochWeights(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.replay(epoch, logs or {})
-        if not self.writes:
-            return
         make_directory(self.directory)
         path, weights = self.directory / WEIGHTS.format(epoch + 1), weights_as_bytes(self.model)
         with replacing(path) as new:

@@ -11,6 +11,7 @@ from keras_transformer.cli import main
 from keras_transformer.commands import batches
 from keras_transformer.commands.batches import answered, in_windows
 from keras_transformer.commands.journal import Journal
+from keras_transformer.commands.options import Shard
 
 LINES = [f"line {i} " + "x" * (7 * i % 31) for i in range(100)] + ["", " ", "a ||| b", "ä\u2028b"]
 
@@ -167,6 +168,77 @@ def test_two_processes_do_not_write_one_file(tmp_path):
             with Journal(tmp_path / "out", {}).writing():
                 pass
     assert (tmp_path / "out").read_bytes() == b"a\n"
+
+
+@pytest.mark.parametrize("count, form", [(3, []), (7, ["--nbest", "2"])])
+def test_parts_joined_are_the_bytes_of_the_whole(run, source, echo, tmp_path, count, form):
+    if form:  # each line begins with the line's number
+        ask = echo.ask
+
+        def ask_several(columns):
+            fields = {"scores": [-1.0, -2.0], "ended": [True, True]}
+            return [
+                {"source_cut": False, "translations": [answer["translation"]] * 2, **fields}
+                for answer in ask(columns)
+            ]
+
+        echo.ask = ask_several
+    prefixes = tmp_path / "prefixes.txt"
+    prefixes.write_text("".join(f"{i}\n" for i in range(len(LINES))))
+    arguments = ["translate", run, "--input", source, "--prefix-file", str(prefixes), *form]
+    arguments += ["--quiet", "--output"]
+    assert main([*arguments, str(tmp_path / "whole")]) == 0
+    asked = len(echo.calls)
+    joined = b""
+    for index in range(1, count + 1):
+        part = tmp_path / f"part-{index}"
+        assert main([*arguments, str(part), "--shard", f"{index}/{count}"]) == 0
+        joined += part.read_bytes()
+    assert joined == (tmp_path / "whole").read_bytes()
+    pairs = [pair for call in echo.calls[asked:] for pair in zip(*call.values(), strict=True)]
+    assert sorted(pairs) == sorted((line, str(i)) for i, line in enumerate(LINES))
+
+
+def test_parts_are_all_lines_in_order():
+    for total in (0, 1, 5, 64, 1001):
+        for count in (1, 2, 7, 64, 100):
+            parts = [Shard(index, count).lines(total) for index in range(1, count + 1)]
+            assert [line for part in parts for line in part] == list(range(total))
+            assert {len(part) for part in parts} <= {total // count, -(-total // count)}
+
+
+def test_a_part_that_was_stopped_goes_on_and_is_no_other_part(run, source, echo, tmp_path, capsys):
+    whole, output = tmp_path / "whole", tmp_path / "out"
+    arguments = ["translate", run, "--input", source, "--output"]
+    assert main([*arguments, str(whole)]) == 0
+    half = [*arguments, str(output), "--shard"]
+    go_on = stop_at(echo, 25)
+    assert main([*half, "2/2"]) == 1
+    go_on(), echo.calls.clear(), capsys.readouterr()
+    done = output.read_bytes().count(b"\n")
+    assert main([*half, "1/2"]) == 1
+    assert "another options" in capsys.readouterr().err
+    assert main([*half, "2/2"]) == 0
+    captured = capsys.readouterr()
+    assert f"part 2 of 2: lines {len(LINES) // 2 + 1} to {len(LINES)}" in captured.err
+    assert output.read_bytes() == b"".join(whole.read_bytes().splitlines(True)[len(LINES) // 2 :])
+    assert 0 < done == len(LINES) // 2 - sum(len(columns["text"]) for columns in echo.calls)
+
+
+def test_a_part_needs_files(run, source, tmp_path, capsys):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command, part = ["translate", run, "--shard", "1/2"], ["--output", str(tmp_path / "part")]
+    assert main([*command, *part]) == 1 and main([*command, "--input", source]) == 1
+    assert capsys.readouterr().err.count("--shard needs --input and --output") == 2
+    assert main([*command, *part, "--input", str(pipe)]) == 1
+    assert f"--input {pipe} is none" in capsys.readouterr().err
+    for wrong in ("0/2", "3/2", "1", "1/", "a/b", "-1/2", "1/2/3", "\u0661/2"):
+        with pytest.raises(SystemExit):
+            main(["translate", run, f"--shard={wrong}"])
+        assert f"must be I/N with I from 1 to N, such as 1/8, but is {wrong}" in (
+            capsys.readouterr().err
+        )
 
 
 def test_pipes_are_read_once_and_not_gone_on_with(run, source, echo, tmp_path):

@@ -2,7 +2,13 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_transformer.training.distribution import replicas, strategy_scope, sum_over_replicas
+from keras_transformer import MaskedCrossentropy, TokenBatches, Tokenizer, Transformer
+from keras_transformer.training.distribution import (
+    logs_for_fit,
+    replicas,
+    strategy_scope,
+    sum_over_replicas,
+)
 
 
 def test_without_a_strategy_nothing_changes():
@@ -48,3 +54,24 @@ def test_mirrored_off_tensorflow_is_refused_and_everything_else_works(monkeypatc
     with strategy_scope("none"):
         assert replicas() == 1
         assert sum_over_replicas(3) == 3
+
+
+def test_under_a_strategy_no_batch_is_read_but_to_train(eager, monkeypatch):
+    """Else a text of few batches would be an epoch ahead."""
+    tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
+    batches = TokenBatches(["a dog"] * 2, ["a dog runs"] * 2, tokenizer)
+    read, epoch = [], batches.epoch
+    monkeypatch.setattr(batches, "epoch", lambda index: read.append(index) or epoch(index))
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
+        model = Transformer(**sizes, source_vocab_size=tokenizer.vocab_size)
+        model.compile("sgd", MaskedCrossentropy())
+    model.fit(batches.dataset(), epochs=2, shuffle=False, verbose=0)
+    assert batches.num_batches == 1 and read == [0, 1]
+
+
+def test_logs_have_an_axis_only_for_several_workers():
+    logs = {"loss": tf.constant(1.0)}
+    assert logs_for_fit(logs) is logs
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    assert strategy.run(lambda: logs_for_fit(logs)) == logs

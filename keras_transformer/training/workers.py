@@ -1,0 +1,109 @@
+"""What the processes of one training, its workers, tell one another: the first one decides."""
+
+import json
+from contextlib import contextmanager
+from functools import cache
+
+import keras
+import numpy as np
+
+from keras_transformer.backend import STEPS_ARE_PURE
+from keras_transformer.training import jax_devices
+from keras_transformer.training.worker_task import this_worker
+
+# Bytes are told as int32, so many at a time.
+CHUNK = 1 << 24
+LOST = (
+    "UnavailableError",
+    "InternalError",
+    "AbortedError",
+    "CancelledError",
+    "DeadlineExceededError",
+)
+
+
+class WorkerLost(RuntimeError):
+    """Raised if another worker has gone, without which none can go on."""
+
+
+@cache
+def strategy():
+    """Returns the strategy over all workers; the first call waits until all are there.
+
+    Make it before the first operation of TensorFlow, which wants to know all workers at its start.
+    """
+    import tensorflow as tf
+
+    this_worker()
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def rank() -> int:
+    """Returns the number of this worker, from 0."""
+    return jax_devices.process()[0] if STEPS_ARE_PURE else this_worker().rank
+
+
+def told_by_first(value):
+    """Returns the JSON value that the first worker gives; all workers must call it.
+
+    Args:
+        value: of the first worker; that of others is not used.
+    """
+    return json.loads(bytes_of_first(json.dumps(value).encode()))
+
+
+def bytes_of_first(data: bytes) -> bytes:
+    """Returns the bytes that the first worker gives; all workers must call it."""
+    (size,) = _of_first(np.array([len(data)], "int32"))
+    numbers = np.zeros(-(-size // 4), "<i4")
+    if rank() == 0:
+        numbers = np.frombuffer(data.ljust(4 * len(numbers), b"\0"), "<i4")
+    chunks = [_of_first(numbers[i : i + CHUNK]) for i in range(0, len(numbers), CHUNK)]
+    return b"".join(chunk.astype("<i4").tobytes() for chunk in chunks)[:size]
+
+
+def _of_first(numbers):
+    """Returns the int32 array of the first worker."""
+    if STEPS_ARE_PURE:
+        return np.asarray(jax_devices.of_first(numbers))
+    summed = _sum_over_workers()(np.where(rank() == 0, numbers, 0))
+    return strategy().experimental_local_results(summed)[0].numpy()
+
+
+@cache
+def _sum_over_workers():
+    """Makes the function that sums an int32 array over workers."""
+    import tensorflow as tf
+
+    def add(numbers):
+        context = tf.distribute.get_replica_context()
+        # A worker may have several replicas; only the first of all counts.
+        mine = tf.where(context.replica_id_in_sync_group == 0, numbers, 0)
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, mine)
+
+    array = tf.TensorSpec((None,), tf.int32)
+    return tf.function(lambda numbers: strategy().run(add, (numbers,)), input_signature=[array])
+
+
+class StopTogether(keras.callbacks.Callback):
+    """Ends the training of all workers when the first one ends its own.
+
+    Else the others would wait for it in the next step. Place it after all that may stop a training.
+    """
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = told_by_first(bool(self.model.stop_training))
+
+
+@contextmanager
+def naming_lost_workers():
+    """Makes the error of TensorFlow that follows the loss of a worker say what to do."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ not in LOST:
+            raise
+        raise WorkerLost(
+            f"another worker has gone ({type(error).__name__}); start all workers again with "
+            "--resume."
+        ) from error
