@@ -12,8 +12,12 @@ from keras_transformer.data.corpus import read_tsv as read_tsv
 from keras_transformer.data.packing import PackedBatches as PackedBatches
 from keras_transformer.data.packing import SplitTexts as SplitTexts
 from keras_transformer.data.packing import hold_out as hold_out
+from keras_transformer.data.pair_batches import PairBatches as PairBatches
+from keras_transformer.data.prepare import prepare_store as prepare_store
 from keras_transformer.data.synthetic import synthetic_pairs as synthetic_pairs
+from keras_transformer.data.token_store import TokenStore as TokenStore
 from keras_transformer.data.tokenizer import Tokenizer as Tokenizer
+from keras_transformer.data.vocabulary import Vocabulary as Vocabulary
 from keras_transformer.decoding.beam import beam_search as beam_search
 from keras_transformer.decoding.greedy import greedy_search as greedy_search
 from keras_transformer.decoding.history import Hypothesis as Hypothesis

@@ -116,7 +116,10 @@ def test_the_code_of_the_decoding_page_runs(run_code, trained, tokenizer):
 @pytest.mark.slow
 def test_the_code_of_the_training_page_runs(eager, run_code, sentences, tokenizer):
     names = {"sources": sentences[0], "targets": sentences[1], "tokenizer": tokenizer}
-    assert run_code("docs/training.md", **names)[0] == 2
+    names["__name__"] = "__main__"
+    for path, lines in (("train.en", sentences[0]), ("train.de", sentences[1])):
+        Path(path).write_text("\n".join(lines * 9) + "\n", "utf-8")
+    assert run_code("docs/training.md", **names)[0] == 3
     assert (Path("runs/page/checkpoints")).is_dir()
 
 

@@ -12,7 +12,9 @@ pytest.importorskip(
 pytestmark = pytest.mark.slow
 
 SCRIPT = """
+import pathlib
 import sys
+import tempfile
 
 class NoTensorFlow:
     def find_spec(self, name, path=None, target=None):
@@ -28,7 +30,7 @@ from keras import ops
 from keras_transformer import (
     Beam, Forecaster, ForecastLoss, LanguageModel, MaskedAccuracy, MaskedCrossentropy,
     MultiHeadAttention, Perplexity, Sample, SequenceClassifier, Transformer,
-    TransformerSchedule, beam_search, greedy_search,
+    TokenStore, TransformerSchedule, Vocabulary, beam_search, greedy_search, prepare_store,
 )
 from keras_transformer.forecasting.windows import rolling_windows
 from keras_transformer.layers.attention_memory import InPlaceKVCache, KVCache
@@ -118,6 +120,23 @@ windows = rolling_windows(np.sin(np.arange(75.0)), history_length=12, horizon=3)
 losses = forecaster.fit(*windows, epochs=9, batch_size=61, verbose=0).history["loss"]
 assert losses[-1] < 0.8 * losses[0], losses
 assert SequenceClassifier(num_classes=2, vocab_size=9, **sizes)(source_ids[:4] % 9).shape == (4, 2)
+
+# Text to a store to batches; a resumed training reads the batches that a whole one would.
+with tempfile.TemporaryDirectory() as folder:
+    text = pathlib.Path(folder, "text.tsv")
+    text.write_text("".join(f"a dog {i % 10}\\tein Hund {i % 10}\\n" for i in range(400)))
+    store = prepare_store(f"{folder}/store", [(text,)], Vocabulary(size=300), processes=1)
+    batches = TokenStore(store.path).batches(batch_tokens=256, bpe_dropout=0.1)
+    batches.sample.processes = 1
+    model = Transformer(**sizes, source_vocab_size=store.manifest["vocab_size"], dropout=0.1)
+    model.compile(keras.optimizers.Adam(0.01), loss=MaskedCrossentropy())
+    losses = model.fit(batches.sequence(), epochs=3, shuffle=False, verbose=0).history["loss"]
+    assert losses[-1] < losses[0], losses
+    rest = batches.sequence(first_epoch=1)
+    for found, expected in zip(rest[2][0], next(batches.epoch(1, 2))[0]):
+        np.testing.assert_array_equal(found, expected)
+    model.fit(rest, shuffle=False, verbose=0)
+    batches.sample.close()
 assert "tensorflow" not in sys.modules
 print("translated")
 

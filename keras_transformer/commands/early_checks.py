@@ -1,6 +1,6 @@
 """Says what is wrong with a command before Keras and TensorFlow are imported.
 
-What a value must be is in `options.KINDS`. Here are the paths, by the metavars of their options,
+What a value must be is in `values.KINDS`. Here are the paths, by the metavars of their options,
 and what options of a command must not or must only have together.
 """
 
@@ -109,12 +109,22 @@ def check_run_or_export(name: str, path: str) -> None:
         raise ValueError(f"{path} {what}; name a directory that train or export has written.")
 
 
+def check_store(name: str, path: str) -> None:
+    """Raises a ValueError if a path is not a directory that `prepare` has written."""
+    from keras_transformer.data.store_files import is_store
+
+    if not is_store(path):
+        what = "is no store" if os.path.exists(path) else f"does not exist{_like(path)}"
+        raise ValueError(f"{name} {path} {what}; name a directory that prepare has written.")
+
+
 # The check of each metavar that stands for a path.
 PATHS: dict[str, Callable[[str, str], None]] = {
     "FILE": check_readable,
     "OUT_FILE": check_out_file,
     "OUT": check_out_directory,
     "DIRECTORY": check_out_directory,
+    "STORE": check_store,
     "RUN": check_run,
     "RUN_OR_EXPORT": check_run_or_export,
 }
@@ -211,8 +221,7 @@ def check_training(options) -> None:
     check_text_options(options)
     check_paths(options, resume.TEXT_FILES)
     model_size(options)
-    if options.tokenizer and "vocab_size" in getattr(options, "typed", ()):
-        raise ValueError("--tokenizer has a vocabulary; leave out --vocab-size.")
+    refuse_second_vocabulary(options)
     if options.tfds:
         need("tensorflow_datasets", "tensorflow-datasets", "--tfds")
     if options.plots:
@@ -260,26 +269,62 @@ def keras_backend() -> str:
 
 def check_text_options(options) -> None:
     """Refuses a training text that is named twice or in half, and options that need another."""
-    origins = [options.source or options.target, options.tsv, options.tfds, options.synthetic]
-    if sum(map(bool, origins)) != 1:
-        raise ValueError("give one of --source and --target, --tsv, --tfds, --synthetic.")
+    origins = [options.source or options.target, options.tsv, options.store, options.tfds]
+    if sum(map(bool, [*origins, options.synthetic])) != 1:
+        raise ValueError("give one of --source and --target, --tsv, --store, --tfds, --synthetic.")
     for prefix in ("", "valid_"):
-        sides = [f"{prefix}source", f"{prefix}target"]
-        if len(found := given_options(options, sides)) == 1:
-            missing = dashed(set(sides) - set(found))
-            names = " and ".join(dashed([side]) for side in sides)
-            raise ValueError(f"{names} go together; {missing} is missing.")
-        sizes = [len(getattr(options, side) or ()) for side in sides]
-        if sizes[0] != sizes[1]:
-            raise ValueError(
-                f"{' and '.join(dashed([side]) for side in sides)} need as many files, but have "
-                f"{sizes[0]} and {sizes[1]}."
-            )
+        check_sides(options, prefix)
     origins = ("valid_source", "valid_tsv", "valid_split")
     if len(found := given_options(options, origins)) > 1:
         raise ValueError(f"{dashed(found)} exclude each other; give one of them.")
     if not (found or options.tfds or options.synthetic):
         refuse_without_validation(options)
+
+
+def check_sides(options, prefix="") -> None:
+    """Refuses a --source without its --target, or with another number of files."""
+    sides = [f"{prefix}source", f"{prefix}target"]
+    if len(found := given_options(options, sides)) == 1:
+        missing = dashed(set(sides) - set(found))
+        names = " and ".join(dashed([side]) for side in sides)
+        raise ValueError(f"{names} go together; {missing} is missing.")
+    sizes = [len(getattr(options, side) or ()) for side in sides]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"{' and '.join(dashed([side]) for side in sides)} need as many files, but have "
+            f"{sizes[0]} and {sizes[1]}."
+        )
+
+
+def check_preparation(options) -> None:
+    """Refuses a text that is named twice or not at all, and shards that cannot be joined."""
+    check_sides(options)
+    texts = bool(options.source) + bool(options.tsv)
+    if options.join:
+        if texts or options.shard:
+            raise ValueError("--join takes what is in --out; leave out the text and --shard.")
+        return
+    if texts != 1:
+        raise ValueError("give one of --source and --target, --tsv.")
+    refuse_second_vocabulary(options)
+    if options.shard and not options.tokenizer:
+        raise ValueError(
+            "--shard needs the vocabulary of all shards; add --tokenizer, which the command "
+            "tokenizer writes."
+        )
+    for path in (*(options.source or ()), *(options.target or ()), *(options.tsv or ())):
+        if options.shard and not os.path.isfile(path):
+            raise ValueError(f"--shard reads files alone, but {path} is none; make it a file.")
+
+
+def refuse_second_vocabulary(options) -> None:
+    """Refuses options of a vocabulary that is not learnt."""
+    typed = getattr(options, "typed", ())
+    for name in ("tokenizer", "store"):
+        names = ("vocab_size", "tokenizer_lines", *(("tokenizer",) if name == "store" else ()))
+        found = [other for other in names if other in typed]
+        if getattr(options, name, None) and found:
+            raise ValueError(f"--{name} has a vocabulary; leave out {dashed(found)}.")
 
 
 def refuse_without_validation(options) -> None:
@@ -293,6 +338,7 @@ def refuse_without_validation(options) -> None:
 # What is checked of a command, if it is more than its paths.
 CHECKS = {
     "train": (check_training,),
+    "prepare": (check_paths, check_preparation),
     "translate": (check_paths, check_search, check_what_is_asked, check_shard),
     "pipeline": (check_pipeline,),
     "score": (check_paths, check_what_is_asked),

@@ -1,91 +1,14 @@
 """The options of each command. Nothing here imports TensorFlow or Keras, so help is immediate."""
 
-import argparse
-import math
-import re
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from keras_transformer.commands.values import KINDS, choice_reader
 
-def number_reader(kind, allowed: str, least, below=math.inf):
-    """Makes a function that reads a number in [least, below), or says what is allowed."""
-
-    def read(text):
-        try:
-            value = kind(text)
-        except ValueError:
-            value = math.nan
-        if least <= value < below:
-            return value
-        raise argparse.ArgumentTypeError(f"must be {allowed}, but is {text}")
-
-    return read
-
-
-def choice_reader(choices):
-    """Makes a function that reads one of some words, or says which there are."""
-
-    def read(text):
-        if text in choices:
-            return text
-        likely = get_close_matches(text, choices, 1)
-        raise argparse.ArgumentTypeError(
-            f"must be one of {', '.join(choices)}, but is {text}"
-            + (f" (did you mean {likely[0]}?)" if likely else "")
-        )
-
-    return read
-
-
-def read_strategy(text):
-    """Reads the name of a strategy; K is the number of devices that share the weights."""
-    if re.fullmatch(r"model_parallel=([2-9]|[1-9]\d+)", text):
-        return text
-    return choice_reader(STRATEGIES)(text)
-
-
-class Shard(NamedTuple):
-    """One of `count` parts of something, `index` of them, from 1."""
-
-    index: int
-    count: int
-
-    def lines(self, total: int) -> range:
-        """Returns its lines of `total`, from 0; all parts together are all lines, in order.
-
-        >>> [list(Shard(i, 3).lines(5)) for i in (1, 2, 3)]
-        [[0], [1, 2], [3, 4]]
-        """
-        return range((self.index - 1) * total // self.count, self.index * total // self.count)
-
-
-def read_shard(text) -> Shard:
-    """Reads I/N, or says what is allowed."""
-    index, slash, count = text.partition("/")
-    # Not `isdecimal` alone, which other scripts' digits are, too.
-    if slash and index.isascii() and index.isdecimal() and count.isascii() and count.isdecimal():
-        if 1 <= int(index) <= int(count):
-            return Shard(int(index), int(count))
-    raise argparse.ArgumentTypeError(f"must be I/N with I from 1 to N, such as 1/8, but is {text}")
-
-
-# Readers of the values of options, by metavar; every other value is text.
-STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel", "model_parallel=K")
-KINDS = {
-    "STRATEGY": read_strategy,
-    "N": number_reader(int, "an integer of at least 1", 1),
-    "SEED": number_reader(int, "an integer in [0, 2**32)", 0, 2**32),
-    "X": number_reader(float, "a positive number", math.ulp(0.0)),
-    "SHARE": number_reader(float, "a number in [0, 1)", 0, 1),
-    "PART": number_reader(float, "a number above 0 and at most 1", math.ulp(0.0), 1 + 1e-12),
-    # The strategy or the model knows the largest.
-    "WEIGHT": number_reader(float, "a number of at least 0", 0),
-    "I/N": read_shard,
-}
 COMMANDS = {
     "demo": "train on generated sentences, export, and translate with the export",
     "train": "train a translator from parallel text",
     "tokenizer": "learn a vocabulary of subwords from text",
+    "prepare": "split parallel text of any size into subwords, once for all trainings",
     "translate": "translate a file or standard input, line by line",
     "pipeline": "translate files with Apache Beam, on this machine or a cluster",
     "score": "print how probable given translations are",
@@ -127,11 +50,21 @@ BLEU_TOKENIZE = Option(
     ("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
     "13a",
 )
-TEXT = (
+PAIRS = (
     "text (UTF-8, one sentence per line, .gz by suffix)",
     Option("--source", "sentences to translate; several files follow each other", "FILE", many="+"),
     Option("--target", "their translations, file by file, line by line", "FILE", many="+"),
     Option("--tsv", "source, tab, target on each line", "FILE", many="+"),
+)
+ERRORS = Option(
+    "--errors", "at invalid UTF-8: stop, or skip the pair", ("strict", "skip"), "strict"
+)
+TOKENIZER_LINES = Option(
+    "--tokenizer-lines", "learn the vocabulary from N lines, drawn by --seed", "N", 1_000_000
+)
+TEXT = (
+    *PAIRS,
+    Option("--store", "what prepare has written, with its vocabulary", "STORE"),
     Option("--tfds", "a data set of tensorflow-datasets", "NAME"),
     Option("--synthetic", "generated pairs, English to German"),
     Option("--num-pairs", "number of generated pairs", "N", 40_000),
@@ -139,13 +72,14 @@ TEXT = (
     Option("--valid-target", "their translations", "FILE", many="+"),
     Option("--valid-tsv", "source, tab, target to validate on", "FILE", many="+"),
     Option("--valid-split", "validate on N pairs of the text, drawn by --seed", "N"),
-    Option("--errors", "at invalid UTF-8: stop, or skip the pair", ("strict", "skip"), "strict"),
+    ERRORS,
 )
 MODEL = (
     "model",
     Option("--preset", "its size", ("tiny", "small", "base", "big"), "tiny"),
     Option("--tokenizer", "take this one, and learn none; see the command tokenizer", "FILE"),
     Option("--vocab-size", "subwords of the shared vocabulary", "N", 8000),
+    TOKENIZER_LINES,
     Option("--encoder-layers", "these and the next five: the preset's by default", "N"),
     Option("--decoder-layers", "layers of the decoder", "N"),
     Option("--d-model", "width of the model", "N"),
@@ -252,6 +186,24 @@ OPTIONS = {
         Option("--vocab-size", "number of subwords", "N", 8000),
         Option("--coverage", "share of the text's characters that are subwords", "PART", 0.9995),
         Option("--symbols", "words that stay whole, such as <en>", "WORD", many="+"),
+        TOKENIZER_LINES,
+        Option("--seed", "of the lines that are drawn", "SEED", 0),
+        QUIET,
+    ),
+    "prepare": (
+        *PAIRS,
+        ERRORS,
+        "vocabulary",
+        Option("--tokenizer", "take this one, and learn none; see the command tokenizer", "FILE"),
+        Option("--vocab-size", "subwords of the shared vocabulary", "N", 8000),
+        TOKENIZER_LINES,
+        Option("--seed", "of the lines that are drawn", "SEED", 0),
+        "work",
+        Option("--out", "directory to write; a stopped command goes on there", "OUT", None, True),
+        Option("--force", "replace a store of other text, or with other options"),
+        Option("--processes", "processes that split the text (one on each core)", "N"),
+        Option("--shard", "only part I of N of the lines, as a job of its own", "I/N"),
+        Option("--join", "make the store of its shards in OUT"),
         QUIET,
     ),
     "translate": (

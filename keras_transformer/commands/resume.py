@@ -14,6 +14,7 @@ from keras_transformer.training.card import HISTORY
 from keras_transformer.training.run_record import RECORD, RunRecord, TextRecord, present_versions
 
 CHECKPOINTS, LOGS = "checkpoints", "logs"
+STORE, SAMPLED = "store", "sampled"  # of a large text; what BPE-dropout has made of it
 TEXT_FILES = ("source", "target", "tsv", "valid_source", "valid_target", "valid_tsv")
 # Options of one start, which the record leaves out.
 UNRECORDED = {"out", "force", "resume", "quiet"}
@@ -30,7 +31,7 @@ DEFAULTS = {
     if isinstance(option, Option)
 }
 # A run that was stopped before it was saved leaves at most these.
-LEFTOVERS = {RECORD, TOKENIZER, LOGS, CHECKPOINTS, HISTORY, CONFIG, WEIGHTS}
+LEFTOVERS = {RECORD, TOKENIZER, LOGS, CHECKPOINTS, HISTORY, CONFIG, WEIGHTS, STORE, SAMPLED}
 
 
 @contextmanager
@@ -147,8 +148,15 @@ def _is_free(out) -> bool:
     if whole == {CHECKPOINTS}:
         return all(name.startswith(".new-") for name in checkpoints)
     # Logs alone may be those of something else.
-    is_ours = not found or half or {RECORD, TOKENIZER} & whole
+    is_ours = not found or half or {RECORD, TOKENIZER} & whole or _is_our_store(out / STORE)
     return bool(is_ours) and not states(out)
+
+
+def _is_our_store(path) -> bool:
+    from keras_transformer.data.prepare import PARTS
+    from keras_transformer.data.store_files import is_store
+
+    return is_store(path) or (path / PARTS).is_dir()
 
 
 def _refuse_other_options(record, options) -> None:
@@ -177,7 +185,8 @@ def recorded(name, value):
     if name in TEXT_FILES and value is not None:
         paths = [os.path.abspath(path) for path in ([value] if isinstance(value, str) else value)]
         return paths[0] if len(paths) == 1 else paths
-    return os.path.abspath(value) if name == "tokenizer" and value is not None else value
+    is_path = name in ("tokenizer", "store") and value is not None
+    return os.path.abspath(value) if is_path else value
 
 
 def recorded_options(options) -> dict:
@@ -191,6 +200,9 @@ def text_records(options) -> dict[str, TextRecord]:
     for name in TEXT_FILES:
         for i, path in enumerate(getattr(options, name) or (), start=1):
             records[name if i == 1 else f"{name}_{i}"] = TextRecord.of_file(path)
+    if options.store:
+        # It has the hashes of the other files.
+        records["store"] = TextRecord.of_file(os.path.join(options.store, "store.json"))
     return records
 
 

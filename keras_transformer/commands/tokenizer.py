@@ -1,18 +1,20 @@
 """`keras-transformer tokenizer`: learns a vocabulary of subwords from text files."""
 
+from itertools import chain
+
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.progress import stage
-from keras_transformer.data.corpus import read_lines
+from keras_transformer.data.corpus import iterate_lines
 from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.data.vocabulary import draw_sample
 from keras_transformer.files import replacing
 
 
 def run(options) -> None:
     """Reads the text, learns, and writes the file that `train --tokenizer` takes."""
-    texts = []
-    for path in options.text:
-        with stage(f"reading {path}", quiet=options.quiet):
-            texts += read_lines(path)
+    lines = chain.from_iterable(map(iterate_lines, options.text))
+    with stage("drawing lines to learn from", quiet=options.quiet):
+        texts = draw_sample(lines, options.tokenizer_lines, options.seed)
     with stage(f"learning subwords from {len(texts):,} lines", quiet=options.quiet):
         tokenizer = Tokenizer.train_on_texts(
             texts,

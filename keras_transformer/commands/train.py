@@ -1,6 +1,7 @@
 """`keras-transformer train`: from parallel text to a run directory."""
 
 import hashlib
+import itertools
 import shutil
 import time
 from pathlib import Path
@@ -12,14 +13,17 @@ from keras_transformer.commands import resume, workers
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.model_size import model_size
 from keras_transformer.commands.progress import duration, stage
-from keras_transformer.commands.resume import CHECKPOINTS, HISTORY, LOGS
+from keras_transformer.commands.resume import CHECKPOINTS, HISTORY, LOGS, SAMPLED, STORE
 from keras_transformer.commands.run_history import sentence
 from keras_transformer.commands.training_callbacks import Callbacks
 from keras_transformer.commands.training_progress import Plan
-from keras_transformer.commands.training_text import corpus_records, read_texts
+from keras_transformer.commands.training_text import corpus_records, read_texts, training_store
 from keras_transformer.data.batching import TokenBatches
-from keras_transformer.data.shares import Epoch, Share, endless
+from keras_transformer.data.epochs import EpochSequence, Share, endless_ahead
+from keras_transformer.data.sampled_epochs import SampledEpochs
+from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.data.vocabulary import draw_sample
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.files import replacing
 from keras_transformer.inference.run_directory import TOKENIZER, is_run
@@ -67,13 +71,15 @@ def train(options, record, files) -> None:
     """Trains from the beginning, or on from the last state of the run of a record."""
     out = Path(options.out)
     resumes = goes_on(record, out)
+    store = training_store(options, files, record if resumes else None)
     with stage("reading the text", quiet=options.quiet):
-        texts = read_texts(options)
+        texts = read_texts(options, store)
     corpora = corpus_records(options, texts)
     if record is not None:
         resume.refuse_other_texts(record, corpora)
-    with stage(vocabulary_stage(options, resumes), quiet=options.quiet):
+    with stage(vocabulary_stage(options, resumes or store), quiet=options.quiet):
         tokenizer = make_tokenizer(texts, options, record if resumes else None)
+    refuse_other_vocabulary(store, tokenizer)
     asked = resume.recorded_options(options)
     precision = chosen_precision(options, record if resumes else None)
     options.precision = workers.agreed(options, precision)
@@ -81,6 +87,8 @@ def train(options, record, files) -> None:
     with stage("splitting the text into subwords", quiet=options.quiet):
         batches_of = batches(texts, tokenizer, options)
     plan = Plan.of(options, batches_of[0].num_batches)
+    if isinstance(batches_of[0].sample, SampledEpochs):
+        batches_of[0].sample.end = -(-plan.total_steps // batches_of[0].num_batches)
     report(texts, tokenizer, *batches_of, plan.total_steps, options)
     facts = {name: text.sha256 for name, text in files.items()}
     facts |= {"vocabulary": tokenizer_record(tokenizer), "number of steps": plan.total_steps}
@@ -94,17 +102,28 @@ def train(options, record, files) -> None:
     else:
         known = {**tokenizer_record(tokenizer), "vocab_size": tokenizer.vocab_size}
         record = RunRecord(asked, files | corpora, known, options.precision)
+        if store is None:
+            shutil.rmtree(out / STORE, ignore_errors=True)  # of an earlier run
         record = begin(record, tokenizer, out)
     record.write(out)
     callbacks.on_kept = lambda kept: record.changed(kept=kept).write(out)
     fit(model, callbacks, *batches_of, resumes, options)
     is_finished = not callbacks.steps_left() or callbacks.has_stopped()
+    if is_finished:
+        drop_sampled(out / SAMPLED, batches_of[0])
     kept = callbacks.kept()
     record.changed(is_finished=is_finished, kept=kept).write(out)
     if not workers.is_first(options):
         return
     log(sentence(kept))
     log(f"wrote {options.out}; next: keras-transformer export {options.out} DIRECTORY")
+
+
+def drop_sampled(folder, batches) -> None:
+    """Removes what BPE-dropout has made of a store, after the epoch that is made has ended."""
+    if isinstance(batches.sample, SampledEpochs):
+        batches.sample.close()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def goes_on(record, out) -> bool:
@@ -159,18 +178,23 @@ def fit(model, callbacks, train, valid, resumes, options) -> None:
     log(f"trained {duration(time.monotonic() - start)}")
 
 
-def stream_of(batches, first_epoch, first_step, num_steps):
+def stream_of(batches, *place):
     """Returns the endless batches to train on, on JAX as arrays: this process's rows."""
     if STEPS_ARE_PURE:
-        return endless(batches, Share(*process(), num_batch_shards()), first_epoch, first_step)
-    return batches.stream(first_epoch, first_step, num_steps=num_steps)
+        return map(share_of_process().of, endless_ahead(batches, *place))
+    return batches.stream(*place)
 
 
 def dataset_of(batches):
     """Returns the batches to validate on, on JAX as arrays: this process's rows."""
     if STEPS_ARE_PURE:
-        return Epoch(batches, Share(*process(), num_batch_shards()))
+        return EpochSequence(batches, share=share_of_process())
     return batches.dataset()
+
+
+def share_of_process() -> Share:
+    """Returns which rows of each batch this process takes, on JAX."""
+    return Share(*process(), num_batch_shards())
 
 
 def chosen_precision(options, record) -> str:
@@ -195,13 +219,26 @@ def make_tokenizer(texts, options, record) -> Tokenizer:
         return Tokenizer.load(Path(options.out) / TOKENIZER)
     if options.tokenizer is not None:
         return Tokenizer.load(options.tokenizer)
-    both_languages = texts.train.sources + texts.train.targets
+    if isinstance(texts.train, TokenStore):
+        return Tokenizer(texts.train.tokenizer_model)
+    pairs = zip(*texts.train[:2], strict=True)
+    pairs = draw_sample(pairs, max(options.tokenizer_lines // 2, 1), options.seed)
+    both_languages = itertools.chain.from_iterable(zip(*pairs, strict=True))
     return Tokenizer.train_on_texts(both_languages, vocab_size=options.vocab_size)
 
 
-def vocabulary_stage(options, resumes) -> str:
+def refuse_other_vocabulary(store, tokenizer) -> None:
+    """Raises a ValueError for a store whose ids are not those of the run's tokenizer."""
+    if store is not None and store.tokenizer_model != tokenizer.model:
+        raise ValueError(
+            f"the ids in {store.path} are those of another vocabulary than the run's; restore it, "
+            "or train again with --force and without --resume."
+        )
+
+
+def vocabulary_stage(options, is_known) -> str:
     """Says where the vocabulary comes from."""
-    if resumes or options.tokenizer is not None:
+    if is_known or options.tokenizer is not None:
         return "loading the vocabulary"
     return f"learning a vocabulary of {options.vocab_size:,} subwords"
 
@@ -226,7 +263,10 @@ def batches(texts, tokenizer, options):
     """Makes the `TokenBatches` to train and to validate on; the latter may be None."""
     sizes = {"batch_tokens": options.batch_tokens, "max_pair_length": options.max_length}
     random = {"seed": options.seed, "bpe_dropout": options.bpe_dropout}
-    train = TokenBatches(*texts.train[:2], tokenizer, **sizes, **random)
+    if isinstance(texts.train, TokenStore):
+        train = texts.train.batches(**sizes, **random, folder=Path(options.out) / SAMPLED)
+    else:
+        train = TokenBatches(*texts.train[:2], tokenizer, **sizes, **random)
     if texts.valid is None:
         return train, None
     # A batch then needs as much memory as a part of a training batch.
@@ -240,8 +280,9 @@ def batches(texts, tokenizer, options):
 def report(texts, tokenizer, train, valid, total_steps, options) -> None:
     """Logs what there is to train on, what was left out and why, and what looks like a mistake."""
     log(f"{len(train.kept):,} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
+    is_learnt = options.tokenizer is None and options.store is None
     log(f"{tokenizer.vocab_size:,} subwords, {train.num_target_tokens:,} target tokens per epoch")
-    if tokenizer.vocab_size < options.vocab_size and options.tokenizer is None:
+    if is_learnt and tokenizer.vocab_size < options.vocab_size:
         log(
             f"note: the text has only {tokenizer.vocab_size} subwords, fewer than --vocab-size "
             f"{options.vocab_size}; give fewer (some thousand is usual for little text), or more "

@@ -1,28 +1,83 @@
 """Reads the text that `keras-transformer train` is given."""
 
 import hashlib
+import os
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from sentencepiece import SentencePieceProcessor
 
 from keras_transformer.commands.messages import log
+from keras_transformer.commands.prepare import shown, text_files
+from keras_transformer.commands.progress import stage
+from keras_transformer.commands.resume import STORE, TOKENIZER
 from keras_transformer.data.corpus import Corpus, CorpusError, read_files, read_tfds, read_tsv
+from keras_transformer.data.prepare import has_plan, prepare_planned, store_plan
+from keras_transformer.data.subwords import join_ids_to_texts
+from keras_transformer.data.token_store import TokenStore
+from keras_transformer.data.vocabulary import Vocabulary
 from keras_transformer.training.run_record import TextRecord
 
 NUM_SYNTHETIC_VALID = 500
 
 
+# From so many bytes of text on, some hundred thousand pairs, a store is made beside the run.
+LARGE_BYTES = 2**26
+
+
 class Texts(NamedTuple):
     """What a run trains on, and what it validates on, if anything."""
 
-    train: Corpus
+    train: Corpus | TokenStore
     valid: Corpus | None
 
 
-def read_texts(options) -> Texts:
-    """Reads the corpora that the options name."""
-    valid, train = (read_both(options, prefix) for prefix in ("valid_", ""))
+def training_store(options, files, record) -> TokenStore | None:
+    """Opens the store to train on, made beside the run if the text is large; None if it is small.
+
+    Args:
+        options: of the command.
+        files: the `TextRecord` of each file that the options name.
+        record: of the run that is gone on with, or None.
+    """
+    if options.store:
+        store = TokenStore(options.store)
+        if record is None:
+            with stage("checking the store", quiet=options.quiet):
+                store.check()
+        return store
+    is_older = record is not None and "tokenizer_lines" not in record.options
+    if not is_large(options) or is_older:  # it began with all of the text in memory
+        return None
+    out, texts, known = Path(options.out) / STORE, text_files(options), {}
+    for file in files.values():
+        known[file.name] = {"size": file.size, "sha256": file.sha256}
+    tokenizer = Vocabulary(options.vocab_size, options.tokenizer_lines, options.seed)
+    if options.tokenizer is not None:
+        tokenizer = Path(options.tokenizer).read_bytes()
+    plan = store_plan(texts, tokenizer, options.errors, known=known)
+    if record is not None and not has_plan(out, plan):
+        tokenizer = (Path(options.out) / TOKENIZER).read_bytes()
+        plan = store_plan(texts, tokenizer, options.errors, known=known)
+    return prepare_planned(out, plan, texts, tokenizer, replace=True, show=shown(options))
+
+
+def is_large(options) -> bool:
+    """Returns whether the text to train on is too large to be read again at each start."""
+    files = [*(options.source or ()), *(options.target or ()), *(options.tsv or ())]
+    if not files or not all(map(os.path.isfile, files)):
+        return False
+    return sum(os.path.getsize(file) for file in files) >= LARGE_BYTES
+
+
+def read_texts(options, store=None) -> Texts:
+    """Reads the corpora that the options name; a store takes the place of the text to train on."""
+    valid = read_both(options, "valid_")
+    if store is not None:
+        return split_store(store, options) if options.valid_split else Texts(store, valid)
+    train = read_both(options, "")
     if options.tfds:
         texts = tfds_texts(options.tfds, valid, options.errors, options.valid_split is None)
     elif options.synthetic:
@@ -67,6 +122,16 @@ def split_texts(corpus: Corpus, number: int, seed: int) -> Texts:
     same = size - len(places) - len(rest)
     skipped = corpus.skipped | {"with a source to validate on": same}
     return Texts(Corpus(*([column[i] for i in rest] for column in corpus[:2]), skipped), valid)
+
+
+def split_store(store: TokenStore, options) -> Texts:
+    """Draws pairs of a store to validate on, as `split_texts` does of its text."""
+    try:
+        rest, drawn = store.split(options.valid_split, options.seed)
+    except ValueError as error:
+        raise ValueError(f"--valid-split: {error}") from error
+    processor = SentencePieceProcessor(model_proto=store.tokenizer_model)
+    return Texts(rest, Corpus(*(join_ids_to_texts(processor, side) for side in drawn), {}))
 
 
 def tfds_texts(name: str, valid: Corpus | None, errors: str, validates: bool = True) -> Texts:

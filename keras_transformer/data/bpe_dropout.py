@@ -1,6 +1,7 @@
 """BPE-dropout: words split at random, in the same way in every process."""
 
 import collections
+import functools
 import itertools
 import re
 from collections.abc import Iterable
@@ -80,7 +81,8 @@ class BpeDropout:
         self._list_neighbours(characters, pieces)
         ids_of = [[pieces[s]] if s in pieces else self._unknown(s) for s in self.number]
         self.ids = _rows([[], *ids_of])
-        if ids[types.UNUSED]:
+        self.normal, self.has_unused = ids[types.NORMAL], bool(ids[types.UNUSED])
+        if self.has_unused:
             self._take_apart(ids[types.UNUSED])
 
     def _list_pairs(self, pieces, costs):
@@ -206,6 +208,70 @@ class BpeDropout:
             rows = replaced(rows, dropped, self._spelled(self._split(*split, rate, generator)))
         rows = TokenRows(rows.values, rows.offsets[words.offsets])
         return rows if self.bytes is not None else _unknown_once(rows)
+
+    def sample_ids(self, rows: TokenRows, rate: float, seed: int) -> TokenRows:
+        """Draws a split of every text that is known by its ids without dropout.
+
+        It draws what `sample` draws. An unknown id stays as it is.
+
+        Args:
+            rows: the ids of each text.
+            rate: the probability that a merge is dropped, in [0, 1].
+            seed: what is drawn depends on it and on all of the texts.
+
+        Raises:
+            ValueError: if the vocabulary has pieces that must not be used: ids do not tell how they
+                were merged.
+        """
+        if self.has_unused:
+            raise ValueError(
+                "BPE-dropout from ids needs a vocabulary without unused pieces; train from text, "
+                "or do without BPE-dropout."
+            )
+        if not rate or not len(rows.values):
+            return rows
+        words = self._words_of_ids(rows)
+        merges = np.add.reduceat(self.spelling.lengths[rows.values], words.offsets[:-1])
+        merges -= words.lengths
+        generator = np.random.default_rng(seed)
+        before_drop = _before_drop(generator, rate, len(merges))
+        dropped = np.flatnonzero(before_drop < merges)
+        ids, places = words.of(dropped), np.arange(len(dropped))
+        spelled = self.spelling.of(ids.values)
+        characters = TokenRows(spelled.values, spelled.offsets[ids.offsets])
+        split = characters, self._pairs(characters), places, before_drop[dropped]
+        words_at = np.searchsorted(words.offsets, rows.offsets)
+        words = replaced(words, dropped, self._spelled(self._split(*split, rate, generator)))
+        return TokenRows(words.values, words.offsets[words_at])
+
+    def _words_of_ids(self, rows):
+        """Cuts rows of ids between the words that `words` finds in their texts."""
+        spelling = self.spelling
+        # The symbols at the ends of each id; NOTHING for one that is never split.
+        symbols, is_split = np.append(spelling.values, NOTHING), spelling.lengths > 0
+        first = np.where(is_split, symbols[spelling.offsets[:-1]], NOTHING)
+        last = np.where(is_split, symbols[spelling.offsets[1:] - 1], NOTHING)
+        left, right = last[rows.values[:-1]], first[rows.values[1:]]
+        are_apart = ~self.are_neighbours[_slot(left, right)] | (left == 0) | (right == 0)
+        is_start = np.append(True, are_apart & ~self.goes_on[rows.values[1:]])
+        is_start[rows.offsets[:-1][rows.lengths > 0]] = True
+        return TokenRows(rows.values, np.append(np.flatnonzero(is_start), len(rows.values)))
+
+    @functools.cached_property
+    def spelling(self) -> TokenRows:
+        """The symbols of the characters of each id; none of one that is never split."""
+        spelling = [[]] * self.processor.get_piece_size()
+        for piece, i in self.normal.items():
+            spelling[i] = self._symbols(piece)
+        return _rows(spelling)
+
+    @functools.cached_property
+    def goes_on(self) -> np.ndarray:
+        """Whether each id is a byte that goes on with a character."""
+        bytes_after_the_first = [i for byte, i in (self.bytes or {}).items() if byte[3] in "89AB"]
+        goes_on = np.zeros(self.processor.get_piece_size(), bool)
+        goes_on[bytes_after_the_first] = True
+        return goes_on
 
     def _pairs(self, characters):
         """What each character and the next one of its row become."""

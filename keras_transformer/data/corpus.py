@@ -6,7 +6,7 @@ import os
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import zip_longest
 from typing import BinaryIO, NamedTuple
@@ -73,17 +73,20 @@ def read_lines(path: StrPath, *, errors: str = "strict") -> list[str]:
         ...     read_lines(file.name)
         ['Guten Tag', '', 'Hallo']
     """
+    return list(iterate_lines(path, errors=errors))
+
+
+def iterate_lines(path: StrPath, *, errors: str = "strict") -> Iterator[str]:
+    """Yields the lines that `read_lines` returns, one at a time."""
     check_choice("errors", errors, ("strict", "replace"))
-    name = os.fspath(path)
-    texts, num_cut = [], 0
+    name, num_cut = os.fspath(path), 0
     with closing(_raw_lines(name, MAX_LINE_BYTES)) as lines:
         for i, line in enumerate(lines, start=1):
             if len(line) > MAX_LINE_BYTES:
                 line, num_cut = cut_line(line), num_cut + 1
-            texts.append(_decode(line, f"{name}:{i}", errors, "replace"))
+            yield _decode(line, f"{name}:{i}", errors, "replace")
     if num_cut:
-        warnings.warn(cut_note(name, num_cut), stacklevel=2)
-    return texts
+        warnings.warn(cut_note(name, num_cut), stacklevel=3)
 
 
 def read_files(
@@ -183,28 +186,65 @@ def read_tfds(
 def _corpus(pairs: Iterator[tuple[bytes, bytes]], errors, max_chars, names) -> Corpus:
     check_choice("errors", errors, ("strict", "skip"))
     check_positive_int("max_chars", max_chars)
-    sources, targets, skipped = [], [], Counter()
     with closing(pairs):
-        for i, pair in enumerate(pairs, start=1):
-            if max(map(len, pair)) > BYTES_PER_CHAR * max_chars:
-                skipped["too long"] += 1  # and perhaps cut within a character
-                continue
-            source = _decode(pair[0], f"{names[0]}:{i}", errors, "skip")
-            target = _decode(pair[1], f"{names[-1]}:{i}", errors, "skip")
-            if source is None or target is None:
-                skipped["invalid UTF-8"] += 1
-            elif is_blank(source) or is_blank(target):
-                skipped["empty"] += 1
-            elif max(len(source), len(target)) > max_chars:
-                skipped["too long"] += 1
-            else:
-                sources.append(source)
-                targets.append(target)
-    if not sources:
-        counts = ", ".join(f"{fault}: {n}" for fault, n in skipped.items()) or "it has none"
-        remedy = f"give UTF-8 text on both sides, at most max_chars={max_chars} long"
-        raise CorpusError(f"{' and '.join(names)}: no usable pair ({counts}); {remedy}.")
+        corpus = usable_pairs(pairs, names, errors=errors, max_chars=max_chars)
+    if not corpus.sources:
+        refuse_unusable(names, corpus.skipped, max_chars)
+    return corpus
+
+
+def usable_pairs(
+    pairs: Iterable[tuple[bytes, bytes]],
+    names: Iterable[str],
+    first: int = 1,
+    errors: str = "strict",
+    max_chars: int = MAX_CHARS,
+) -> Corpus:
+    """Decodes pairs of lines, and leaves out those that are of no use.
+
+    Args:
+        pairs: the lines of both sides as bytes, such as from `raw_pairs`.
+        names: what the sides are called in an error, or the one name of both.
+        first: the number of the first line, for errors.
+        errors, max_chars: as for `read_files`.
+    """
+    sources, targets, skipped = [], [], Counter()
+    for i, pair in enumerate(pairs, start=first):
+        if max(map(len, pair)) > BYTES_PER_CHAR * max_chars:
+            skipped["too long"] += 1  # and perhaps cut within a character
+            continue
+        source = _decode(pair[0], f"{names[0]}:{i}", errors, "skip")
+        target = _decode(pair[1], f"{names[-1]}:{i}", errors, "skip")
+        if source is None or target is None:
+            skipped["invalid UTF-8"] += 1
+        elif is_blank(source) or is_blank(target):
+            skipped["empty"] += 1
+        elif max(len(source), len(target)) > max_chars:
+            skipped["too long"] += 1
+        else:
+            sources.append(source)
+            targets.append(target)
     return Corpus(sources, targets, dict(skipped))
+
+
+def refuse_unusable(names, skipped, max_chars: int = MAX_CHARS) -> None:
+    """Raises a `CorpusError` for a text without a usable pair."""
+    counts = ", ".join(f"{fault}: {n}" for fault, n in skipped.items()) or "it has none"
+    remedy = f"give UTF-8 text on both sides, at most max_chars={max_chars} long"
+    raise CorpusError(f"{' and '.join(names)}: no usable pair ({counts}); {remedy}.")
+
+
+def raw_pairs(names: tuple[str, ...], max_chars: int = MAX_CHARS) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the lines of both sides as bytes, one pair at a time: what `usable_pairs` takes.
+
+    Args:
+        names: the paths of both sides, or the one of a file of lines `source<TAB>target`.
+        max_chars: of a line that is certainly longer only the beginning is read.
+
+    Raises:
+        CorpusError: if a file is bad, the line counts differ, or a line has not exactly one tab.
+    """
+    return (_aligned_lines if len(names) == 2 else _tsv_pairs)(*names, max_chars)
 
 
 def _decode(text: bytes, place: str, errors: str, lenient: str) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.checks import check_positive_int, check_seed, check_texts
-from keras_transformer.data.batching import epochs_dataset, epochs_stream
+from keras_transformer.data.epochs import epochs_dataset, epochs_stream
 from keras_transformer.data.special_tokens import END_ID, PAD_ID
 from keras_transformer.data.token_rows import tokenize_rows
 from keras_transformer.data.tokenizer import Tokenizer

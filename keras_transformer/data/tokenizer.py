@@ -1,7 +1,6 @@
 """From strings to subword ids and back, as operations of a TensorFlow graph."""
 
 import functools
-import io
 import itertools
 from collections.abc import Iterable
 
@@ -12,22 +11,20 @@ import tensorflow_text as tf_text
 
 from keras_transformer.checks import (
     check_number,
-    check_positive_int,
     check_seed,
     check_texts,
     without_surrogates,
 )
-from keras_transformer.data.blank_text import is_blank
 from keras_transformer.data.bpe_dropout import BpeDropout, Words
-from keras_transformer.data.corpus import read_lines
-from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
+from keras_transformer.data.corpus import iterate_lines
+from keras_transformer.data.subwords import (
+    ESCAPE,
+    SPACE_SYMBOL,
+    check_model,
+    escape,
+    learn_model,
+)
 from keras_transformer.type_hints import StrPath, Tensor, TensorLike
-
-# SentencePiece writes a space as U+2581 and cannot tell it from a typed one. A private character
-# escapes the typed one: it becomes ESCAPE + "b", and a typed ESCAPE becomes ESCAPE + "a".
-ESCAPE, SPACE_SYMBOL = "\ue000", "\u2581"
-# Training skips texts of over 4,192 bytes, and texts that hold a character of SentencePiece's own.
-LEARNT_CHARS, UNLEARNT = 1000, "\u2585"
 
 
 class Tokenizer(tf.Module):
@@ -56,7 +53,7 @@ class Tokenizer(tf.Module):
     def __init__(self, model: bytes):
         super().__init__(name="tokenizer")
         self.model = bytes(model)
-        self.vocab_size = _check_model(self.model)
+        self.vocab_size = check_model(self.model)
 
     @classmethod
     def train(
@@ -77,7 +74,7 @@ class Tokenizer(tf.Module):
             ValueError: if a file cannot be read or `vocab_size` is too small.
         """
         files = [files] if isinstance(files, StrPath) else list(files)
-        texts = (line for file in files for line in read_lines(file, errors="replace"))
+        texts = (line for file in files for line in iterate_lines(file, errors="replace"))
         return cls.train_on_texts(texts, vocab_size=vocab_size, **options)
 
     @classmethod
@@ -106,44 +103,7 @@ class Tokenizer(tf.Module):
                 empty or there twice.
             TypeError: if a text is not a string.
         """
-        check_positive_int("vocab_size", vocab_size)
-        check_number("coverage", coverage, float, "a number in (0, 1]", lambda x: 0 < x <= 1)
-        symbols = _checked_symbols(user_symbols)
-        if isinstance(texts, (str, bytes)):
-            check_texts("texts", texts)
-        writer, failures = io.BytesIO(), []
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_keeping_failures(_parts_to_learn_from(texts), failures),
-                model_writer=writer,
-                model_type="bpe",
-                vocab_size=vocab_size,
-                hard_vocab_limit=False,
-                byte_fallback=True,
-                normalization_rule_name="identity",
-                remove_extra_whitespaces=False,
-                add_dummy_prefix=False,
-                required_chars=SPACE_SYMBOL,  # also of text with few spaces or none
-                character_coverage=coverage,
-                user_defined_symbols=symbols,
-                pad_id=PAD_ID,
-                unk_id=UNK_ID,
-                bos_id=START_ID,
-                eos_id=END_ID,
-                num_threads=1,
-                minloglevel=2,
-            )
-        except (RuntimeError, OSError) as error:
-            if failures:  # SentencePiece keeps only the text of an exception
-                raise failures[0] from None
-            reason = str(error).rpartition("] ")[2].partition(" Increase vocab_size")[0]
-            reason = reason.rstrip(". ") or "there is no text"
-            raise ValueError(
-                f"A vocabulary of vocab_size={vocab_size} could not be learnt: {reason}. It must "
-                "hold 4 special tokens, 256 bytes and every frequent character, and there must be "
-                "some text; use a larger vocab_size or more text."
-            ) from error
-        return cls(writer.getvalue())
+        return cls(learn_model(texts, vocab_size, coverage, user_symbols))
 
     @classmethod
     def load(cls, path: StrPath) -> "Tokenizer":
@@ -221,7 +181,7 @@ class Tokenizer(tf.Module):
         Raises:
             ValueError: if the tokenizer's model is not of SentencePiece's type BPE.
         """
-        return self.bpe_dropout.words(_escape(text) for text in texts)
+        return self.bpe_dropout.words(escape(text) for text in texts)
 
     def detokenize(self, ids: TensorLike | tf.RaggedTensor) -> Tensor:
         """Joins every row of ids to its text; padding, start and end vanish, unknown is " ⁇ ".
@@ -250,66 +210,9 @@ class Tokenizer(tf.Module):
         return [processor.id_to_piece(int(i)) for i in ids]
 
 
-def _checked_symbols(symbols) -> list[str]:
-    """Returns symbols as SentencePiece has them; raises if it could not keep one whole."""
-    symbols = check_texts("user_symbols", symbols)
-    for i, symbol in enumerate(symbols):
-        if not symbol.strip() or symbol != symbol.strip() or symbol in symbols[:i]:
-            raise ValueError(
-                f"user_symbols[{i}] must be text without spaces at its ends, once, but is "
-                f"{symbol!r}; leave it out."
-            )
-        if symbol in ("<pad>", "<unk>", "<s>", "</s>"):
-            raise ValueError(f"user_symbols[{i}] is {symbol!r}, a name of SentencePiece's own.")
-    return [_escape(symbol).replace(" ", SPACE_SYMBOL) for symbol in symbols]
-
-
-def _parts_to_learn_from(texts):
-    """Cuts the texts into parts that SentencePiece does not skip."""
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"texts[{i}] must be a string, but is {text!r}.")
-        for known in _escape(text).split(UNLEARNT):
-            for start in range(0, len(known), LEARNT_CHARS):
-                if not is_blank(part := known[start : start + LEARNT_CHARS]):
-                    yield part
-
-
-def _keeping_failures(parts, failures):
-    """Yields the parts; adds an exception that stops them to the list `failures`."""
-    try:
-        yield from parts
-    except Exception as error:
-        failures.append(error)
-        raise
-
-
 def _as_tensor(texts):
     """Strings as a tensor (N,); lone surrogates, which TensorFlow refuses, become U+FFFD."""
     if not tf.is_tensor(texts):
         texts = np.ravel(np.array(texts, object))
         texts = [without_surrogates(text) if isinstance(text, str) else text for text in texts]
     return tf.reshape(tf.convert_to_tensor(texts, tf.string), [-1])
-
-
-def _escape(text: str) -> str:
-    return (
-        without_surrogates(text).replace(ESCAPE, ESCAPE + "a").replace(SPACE_SYMBOL, ESCAPE + "b")
-    )
-
-
-def _check_model(model: bytes) -> int:
-    """Returns the vocabulary size of a serialized model; raises a ValueError if it does not fit."""
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError as error:
-        raise ValueError(f"The tokenizer is not a SentencePiece model: {error}") from error
-    found = [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
-    expected = [PAD_ID, UNK_ID, START_ID, END_ID]
-    if found != expected:
-        raise ValueError(
-            f"The tokenizer's ids of padding, unknown, start and end are {found}, but must be "
-            f"{expected}; train it with Tokenizer.train, or with SentencePiece and "
-            "--pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3."
-        )
-    return processor.get_piece_size()

@@ -112,7 +112,7 @@ def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run, monkeyp
     short.write_text("one line\n")
     pair = ["--source", files[0], "--target", files[1]]
     cases = [
-        (["train", *out], "give one of --source and --target, --tsv, --tfds, --synthetic"),
+        (["train", *out], "give one of --source and --target, --tsv, --store, --tfds, --synthetic"),
         (["train", *out, "--source", files[0]], "--target is missing"),
         (["train", *out, "--synthetic", "--tsv", files[0]], "give one of"),
         (["train", *out, "--source", missing, "--target", files[1]], "missing.txt"),

@@ -11,7 +11,7 @@ from keras_transformer.cli import main
 from keras_transformer.commands import batches
 from keras_transformer.commands.batches import answered, in_windows
 from keras_transformer.commands.journal import Journal
-from keras_transformer.commands.options import Shard
+from keras_transformer.commands.values import Shard
 
 LINES = [f"line {i} " + "x" * (7 * i % 31) for i in range(100)] + ["", " ", "a ||| b", "ä\u2028b"]
 

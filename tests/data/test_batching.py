@@ -1,3 +1,4 @@
+import hashlib
 import itertools
 import subprocess
 import sys
@@ -9,7 +10,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_transformer.data.batching import TokenBatches, bucket_widths
+from keras_transformer.data import pair_batches
+from keras_transformer.data.batching import TokenBatches
+from keras_transformer.data.epochs import Share
+from keras_transformer.data.pair_batches import bucket_widths
 from keras_transformer.data.tokenizer import Tokenizer
 
 START, END = 2, 3
@@ -236,6 +240,79 @@ def test_without_shuffling_every_epoch_is_the_order_of_the_file_within_a_shape()
     assert orders[0] == orders[1] == random_pairs(100)
 
 
+def digest_of(batches):
+    """The SHA-256 of every array of three epochs."""
+    digest = hashlib.sha256()
+    for epoch in (0, 1, 5):
+        for (source_ids, target_ids), labels in batches.epoch(epoch):
+            for ids in (source_ids, target_ids, labels):
+                digest.update(repr(ids.shape).encode() + ids.astype("<i4").tobytes())
+    return digest.hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    ("options", "digest"),
+    [
+        ({"batch_tokens": 300, "num_buckets": 5, "seed": 7}, "e061683c1aaad20b"),
+        (
+            {"batch_tokens": 500, "num_buckets": 3, "max_pair_length": 25, "shuffle": False},
+            "c81d7bf478e03013",
+        ),
+    ],
+)
+def test_a_seed_gives_the_batches_that_it_has_always_given(options, digest):
+    """Otherwise a run of an earlier version would go on with another text."""
+    assert digest_of(batches_of(random_pairs(700, longest=40, seed=3), **options)) == digest
+
+
+# Steps
+
+
+@pytest.mark.parametrize("bpe_dropout", [0.0, 0.3])
+def test_an_epoch_can_begin_at_any_step(sentences, tokenizer, bpe_dropout):
+    sizes = {"batch_tokens": 64, "num_buckets": 3, "seed": 4}
+    texts = (side * 9 for side in sentences)
+    batches = TokenBatches(*texts, tokenizer, **sizes, bpe_dropout=bpe_dropout)
+    all_of_them = list(batches.epoch(1))
+    assert len(all_of_them) > 3
+    for step in range(len(all_of_them) + 1):
+        assert_equal_batches(batches.epoch(1, step), all_of_them[step:])
+
+
+def test_a_batch_is_made_without_those_before_it(monkeypatch):
+    made, batches = [], batches_of(random_pairs(400), batch_tokens=120)
+    make = pair_batches._batch
+    monkeypatch.setattr(pair_batches, "_batch", lambda *args: made.append(args) or make(*args))
+    next(batches.epoch(0, 20))
+    batches.plan(3).batch(17)
+    assert len(made) == 2
+
+
+def test_a_sequence_has_the_batches_of_the_dataset_as_arrays():
+    batches = batches_of(random_pairs(100), batch_tokens=120)
+    sequence = batches.sequence(1)
+    for epoch in (1, 2):
+        assert len(sequence) == batches.num_batches
+        found = [sequence[i] for i in range(len(sequence))]
+        assert_equal_batches(found, batches.epoch(epoch))
+        sequence.on_epoch_end()
+
+
+@pytest.mark.parametrize(("processes", "multiple"), [(1, 1), (4, 4), (2, 16), (3, 3)])
+def test_processes_share_each_batch_in_equal_parts(processes, multiple):
+    batches = batches_of(random_pairs(200), batch_tokens=200)
+    shares = [Share(i, processes, multiple) for i in range(processes)]
+    for whole in map(tf.nest.flatten, batches.epoch(1)):
+        parts = [share.of(whole) for share in shares]
+        assert len({ids.shape for part in parts for ids in part}) == 1
+        rows = len(whole[0])
+        for ids, *found in zip(whole, *parts, strict=True):
+            joined = np.concatenate(found)
+            assert len(joined) % multiple == 0 and len(joined) - rows < multiple
+            np.testing.assert_array_equal(joined[:rows], ids)
+            assert not joined[rows:].any()
+
+
 # Datasets
 
 
@@ -281,8 +358,8 @@ def test_peeking_at_a_small_epoch_uses_it_up_neither(count, monkeypatch):
     assert batches.num_batches == count
     generate, last_is_made = batches.epoch, threading.Event()
 
-    def epoch(index):
-        for i, batch in enumerate(generate(index), start=1):
+    def epoch(index, first_step):
+        for i, batch in enumerate(generate(index, first_step), start=1):
             if i == count:
                 last_is_made.set()
             yield batch
@@ -299,8 +376,8 @@ def test_one_batch_is_made_ahead(monkeypatch):
     batches = batches_of(random_pairs(400), batch_tokens=120)
     generate, made = batches.epoch, []
 
-    def epoch(index):
-        for i, batch in enumerate(generate(index), start=1):
+    def epoch(index, first_step):
+        for i, batch in enumerate(generate(index, first_step), start=1):
             made.append(i)
             yield batch
 
@@ -320,8 +397,8 @@ from keras_transformer import TokenBatches, Tokenizer
 tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
 batches = TokenBatches(["a dog"] * 800, ["a dog runs"] * 800, tokenizer, batch_tokens=64)
 generate = batches.epoch
-def epoch(index):
-    for batch in generate(index):
+def epoch(index, first_step):
+    for batch in generate(index, first_step):
         time.sleep(0.2)
         yield batch
 batches.epoch = epoch

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer import Tokenizer
+from keras_transformer.data.bpe_dropout import _rows
+from keras_transformer.data.special_tokens import UNK_ID
 
 SENTENCES = [
     "a small dog runs home through the rain",
@@ -96,6 +98,27 @@ TEXT = st.one_of(
 )
 def test_rate_0_gives_the_ids_of_tokenize(tokenizer, texts):
     assert tokenizer.sample(texts, 0.0, 1) == tokenizer.tokenize(texts).to_list()
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(texts=st.lists(TEXT, max_size=6), rate=st.sampled_from([0.0, 0.1, 0.5, 1.0]))
+@example(texts=[*SENTENCES, "", " ", "  the  the ", "\udfff", "ther" * 30, "xyz 你"], rate=0.3)
+@example(texts=["日本é", "<sep>s", "\U0001f600\U0001f600é"], rate=0.5)
+def test_ids_are_split_as_their_text_is(tokenizer, texts, rate):
+    plain, sampler = tokenizer.sample(texts, 0.0, 1), tokenizer.bpe_dropout
+    rows = _rows(plain)
+    if sampler.has_unused:
+        with pytest.raises(ValueError, match="needs a vocabulary without unused pieces; train"):
+            sampler.sample_ids(rows, rate, 7)
+        return
+    found = sampler.sample_ids(rows, rate, 7)
+    if UNK_ID in rows.values:  # one id may stand for several characters
+        assert len(found.offsets) == len(rows.offsets)
+        assert (found.values == UNK_ID).sum() == (rows.values == UNK_ID).sum()
+        return
+    expected = sampler.sample(tokenizer.words(texts), rate, 7)
+    np.testing.assert_array_equal(found.values, expected.values)
+    np.testing.assert_array_equal(found.offsets, expected.offsets)
 
 
 @settings(derandomize=True, deadline=None, max_examples=20)

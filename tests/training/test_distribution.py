@@ -61,7 +61,7 @@ def test_under_a_strategy_no_batch_is_read_but_to_train(eager, monkeypatch):
     tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
     batches = TokenBatches(["a dog"] * 2, ["a dog runs"] * 2, tokenizer)
     read, epoch = [], batches.epoch
-    monkeypatch.setattr(batches, "epoch", lambda index: read.append(index) or epoch(index))
+    monkeypatch.setattr(batches, "epoch", lambda i, step: read.append(i) or epoch(i, step))
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
         model = Transformer(**sizes, source_vocab_size=tokenizer.vocab_size)

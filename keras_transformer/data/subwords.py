@@ -1,0 +1,152 @@
+"""SentencePiece itself: learns a vocabulary and splits texts, without TensorFlow."""
+
+import io
+from collections.abc import Iterable
+from itertools import chain, pairwise
+
+import numpy as np
+import sentencepiece
+
+from keras_transformer.checks import (
+    check_number,
+    check_positive_int,
+    check_texts,
+    without_surrogates,
+)
+from keras_transformer.data.blank_text import is_blank
+from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
+from keras_transformer.data.token_rows import TokenRows
+
+# SentencePiece writes a space as U+2581 and cannot tell it from a typed one. A private character
+# escapes the typed one: it becomes ESCAPE + "b", and a typed ESCAPE becomes ESCAPE + "a".
+ESCAPE, SPACE_SYMBOL = "\ue000", "\u2581"
+# Training skips texts of over 4,192 bytes, and texts that hold a character of SentencePiece's own.
+LEARNT_CHARS, UNLEARNT = 1000, "\u2585"
+
+
+def escape(text: str) -> str:
+    """Returns a text as SentencePiece gets it: valid, and without its own sign for a space."""
+    return (
+        without_surrogates(text).replace(ESCAPE, ESCAPE + "a").replace(SPACE_SYMBOL, ESCAPE + "b")
+    )
+
+
+def unescape(text: str) -> str:
+    """Returns what `escape` was given."""
+    return text.replace(ESCAPE + "b", SPACE_SYMBOL).replace(ESCAPE + "a", ESCAPE)
+
+
+def split_texts_into_ids(processor, texts: Iterable[str]) -> TokenRows:
+    """Splits texts as `Tokenizer.tokenize` does, into the same ids.
+
+    Args:
+        processor: a `sentencepiece.SentencePieceProcessor`.
+        texts: strings.
+    """
+    rows = processor.encode([escape(text) for text in texts], out_type=int, num_threads=1)
+    offsets = np.append(0, np.cumsum([*map(len, rows)], dtype="int64"))
+    return TokenRows(np.fromiter(chain.from_iterable(rows), "int32", offsets[-1]), offsets)
+
+
+def join_ids_to_texts(processor, rows: TokenRows) -> list[str]:
+    """Joins ids to the texts that they were split from, as `Tokenizer.detokenize` does."""
+    ids = [rows.values[i:j].tolist() for i, j in pairwise(rows.offsets.tolist())]
+    texts = processor.decode(ids, num_threads=1) if ids else []
+    return [unescape(text.replace(SPACE_SYMBOL, " ")) for text in texts]
+
+
+def learn_model(texts, vocab_size: int, coverage: float = 0.9995, user_symbols=()) -> bytes:
+    """Learns a vocabulary; `Tokenizer.train_on_texts` says what the arguments are.
+
+    Returns:
+        The bytes of a SentencePiece model.
+    """
+    check_positive_int("vocab_size", vocab_size)
+    check_number("coverage", coverage, float, "a number in (0, 1]", lambda x: 0 < x <= 1)
+    symbols = _checked_symbols(user_symbols)
+    if isinstance(texts, (str, bytes)):
+        check_texts("texts", texts)
+    writer, failures = io.BytesIO(), []
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_keeping_failures(_parts_to_learn_from(texts), failures),
+            model_writer=writer,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            add_dummy_prefix=False,
+            required_chars=SPACE_SYMBOL,  # also of text with few spaces or none
+            character_coverage=coverage,
+            user_defined_symbols=symbols,
+            pad_id=PAD_ID,
+            unk_id=UNK_ID,
+            bos_id=START_ID,
+            eos_id=END_ID,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        if failures:  # SentencePiece keeps only the text of an exception
+            raise failures[0] from None
+        reason = str(error).rpartition("] ")[2].partition(" Increase vocab_size")[0]
+        reason = reason.rstrip(". ") or "there is no text"
+        raise ValueError(
+            f"A vocabulary of vocab_size={vocab_size} could not be learnt: {reason}. It must "
+            "hold 4 special tokens, 256 bytes and every frequent character, and there must be "
+            "some text; use a larger vocab_size or more text."
+        ) from error
+    return writer.getvalue()
+
+
+def _checked_symbols(symbols) -> list[str]:
+    """Returns symbols as SentencePiece has them; raises if it could not keep one whole."""
+    symbols = check_texts("user_symbols", symbols)
+    for i, symbol in enumerate(symbols):
+        if not symbol.strip() or symbol != symbol.strip() or symbol in symbols[:i]:
+            raise ValueError(
+                f"user_symbols[{i}] must be text without spaces at its ends, once, but is "
+                f"{symbol!r}; leave it out."
+            )
+        if symbol in ("<pad>", "<unk>", "<s>", "</s>"):
+            raise ValueError(f"user_symbols[{i}] is {symbol!r}, a name of SentencePiece's own.")
+    return [escape(symbol).replace(" ", SPACE_SYMBOL) for symbol in symbols]
+
+
+def _parts_to_learn_from(texts):
+    """Cuts the texts into parts that SentencePiece does not skip."""
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts[{i}] must be a string, but is {text!r}.")
+        for known in escape(text).split(UNLEARNT):
+            for start in range(0, len(known), LEARNT_CHARS):
+                if not is_blank(part := known[start : start + LEARNT_CHARS]):
+                    yield part
+
+
+def _keeping_failures(parts, failures):
+    """Yields the parts; adds an exception that stops them to the list `failures`."""
+    try:
+        yield from parts
+    except Exception as error:
+        failures.append(error)
+        raise
+
+
+def check_model(model: bytes) -> int:
+    """Returns the vocabulary size of a serialized model; raises a ValueError if it does not fit."""
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as error:
+        raise ValueError(f"The tokenizer is not a SentencePiece model: {error}") from error
+    found = [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
+    expected = [PAD_ID, UNK_ID, START_ID, END_ID]
+    if found != expected:
+        raise ValueError(
+            f"The tokenizer's ids of padding, unknown, start and end are {found}, but must be "
+            f"{expected}; train it with Tokenizer.train, or with SentencePiece and "
+            "--pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3."
+        )
+    return processor.get_piece_size()
