@@ -28,7 +28,7 @@ EXTRAS = {
     "tfds": ["tensorflow-datasets>=4.9.7", "importlib_resources"],
 }
 # What only slow tests need; `make test` does not wait for its installation.
-OF_SLOW_TESTS = ("beam", "forecasting")
+OF_SLOW_TESTS = ("beam", "ctranslate2", "docs", "forecasting", "tfds")
 EXTRAS["test"] = [
     # Editors and type checkers see what users of the library see.
     "jedi>=0.19",

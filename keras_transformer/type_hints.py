@@ -1,6 +1,7 @@
 """Names for type hints: tensors of any backend, paths, extras that may not be installed."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
@@ -72,6 +73,18 @@ if TYPE_CHECKING:
 
         def __call__(self, cache: Any, /, *numbers: Any) -> Any: ...
 
+    class Advancing(Protocol):
+        """What counts the work that is done."""
+
+        def advance(self, number: int, /) -> object: ...
+
+    class StageShower(Protocol):
+        """Makes what shows a stage of some work."""
+
+        def __call__(
+            self, what: str, total: int | None = None, unit: str = ""
+        ) -> AbstractContextManager[Advancing]: ...
+
     class LogitsProcessor(Protocol):
         """Says which tokens are forbidden; see `decoding.processors`."""
 
@@ -86,7 +99,7 @@ if TYPE_CHECKING:
 
 else:
     Tensor = TensorLike = Figure = Floats = Integers = Numbers = Any
-    Elementwise = StepFunction = CacheFunction = LogitsProcessor = Callable
+    Elementwise = StepFunction = CacheFunction = LogitsProcessor = StageShower = Callable
     DTypePolicy = KerasModel = Any
     StrPath = str | PathLike
 

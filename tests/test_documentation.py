@@ -23,9 +23,17 @@ MODULES = ["keras_transformer"] + sorted(
     for path in (ROOT / "keras_transformer").rglob("*.py")
     if path.stem not in ("__init__", "__main__")
 )
+# Their examples make exports, or pictures of a search.
+SLOW = ("export.classifier", "forecasting.export", "inference.inspection")
+SLOW += ("inference.run_directory", "inference.translator")
 
 
-@pytest.mark.parametrize("name", MODULES)
+def with_marks(module):
+    is_slow = module.removeprefix("keras_transformer.") in SLOW
+    return pytest.param(module, marks=pytest.mark.slow) if is_slow else module
+
+
+@pytest.mark.parametrize("name", [with_marks(module) for module in MODULES])
 def test_docstring_examples(name, eager):
     if ".apache_beam." in name:
         pytest.importorskip("apache_beam", reason="needs the extra [beam]")

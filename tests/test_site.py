@@ -11,6 +11,7 @@ import pytest
 import keras_transformer
 from keras_transformer import visualization
 
+pytestmark = pytest.mark.slow
 ROOT = Path(keras_transformer.__file__).parents[1]
 
 

@@ -270,6 +270,7 @@ ORDER = {
         "evaluate",
         "export",
         "training_text",
+        "training_data",
         "pictures",
         "workers",
         "training_callbacks",

@@ -47,6 +47,8 @@ class TranslateFiles(beam.PTransform):
         self.parts = f"{output}.parts-{uuid.uuid4().hex[:8]}"
 
     def expand(self, pipeline):
+        with suppress(BeamIOError, OSError):  # some file systems have no directories
+            FileSystems.mkdirs(self.parts)
         parts = (
             pipeline
             | "Files" >> beam.Create(list(enumerate(self.paths)))
@@ -58,8 +60,9 @@ class TranslateFiles(beam.PTransform):
             | "Join blocks" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(WriteBlock(self.parts, self.form))
         )
-        start = pipeline | "Start" >> beam.Create([self.output])
-        return start | "Join files" >> beam.Map(join, beam.pvalue.AsList(parts))
+        # A side input is there when all of it is.
+        start = pipeline | "Start" >> beam.Create([self.parts])
+        return start | "Join files" >> beam.Map(join, beam.pvalue.AsList(parts), self.output)
 
     def remove_parts(self) -> None:
         """Removes the blocks that were written, of a run that has ended in whatever way."""
@@ -96,10 +99,6 @@ class WriteBlock(beam.DoFn):
     def __init__(self, parts, form):
         self.parts, self.form = parts, form
 
-    def setup(self):
-        with suppress(BeamIOError, OSError):  # another worker has made it, or there is no need
-            FileSystems.mkdirs(self.parts)
-
     def process(self, element):
         (file, number), lines = element
         lines = sorted(lines, key=lambda line: line[0])
@@ -115,9 +114,9 @@ class WriteBlock(beam.DoFn):
         yield (file, number), path
 
 
-def join(output: str, parts: list) -> str:
+def join(folder: str, parts: list, output: str) -> str:
     """Joins the files of all blocks in their order, and gives the result its name."""
-    new = f"{output}.new-{uuid.uuid4().hex[:8]}"
+    new = FileSystems.join(folder, f"joined-{uuid.uuid4().hex[:8]}")
     with FileSystems.create(new, **AS_IT_IS) as joined:
         for _, path in sorted(parts):
             with FileSystems.open(path, **AS_IT_IS) as part:

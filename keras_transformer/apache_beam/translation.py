@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 import apache_beam as beam
 from apache_beam.ml.inference.base import ModelHandler, RunInference
@@ -32,9 +33,13 @@ class TranslationHandler(ModelHandler[str, dict, Callable]):
         self.model, self.batch_size, self.threads = str(model), batch_size, threads
 
     def load_model(self) -> Callable[[Sequence[str]], list[dict]]:
-        # Only in the workers, since it imports TensorFlow.
+        # Only in the workers, since it takes seconds.
+        import tensorflow as tf
+
         from keras_transformer.commands.loading import load
 
+        with suppress(RuntimeError):  # TensorFlow has started its threads already
+            tf.config.threading.set_inter_op_parallelism_threads(self.threads)
         options = Namespace(model=self.model, batch_size=self.batch_size)
         model = load(self.model, options, "best")._replace(threads=self.threads)
 

@@ -34,6 +34,7 @@ def translate(options) -> None:
     import apache_beam as beam
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.runner import PipelineState
 
     from keras_transformer.apache_beam.files import TranslateFiles, counters
     from keras_transformer.apache_beam.translation import TranslationHandler
@@ -47,12 +48,13 @@ def translate(options) -> None:
     form = {"scores": options.scores, "json": options.json}
     transform = TranslateFiles(paths, options.output, handler, **form)
     pipeline = beam.Pipeline(options=PipelineOptions(beam_options(options.rest)))
-    _ = pipeline | transform
     files = f"{len(paths)} files" if len(paths) > 1 else paths[0]
     try:
         with stage(f"translating {files} with Apache Beam", quiet=options.quiet):
+            _ = pipeline | transform
             result = pipeline.run()
-            result.wait_until_finish()
+            if (state := result.wait_until_finish()) != PipelineState.DONE:
+                raise RuntimeError(f"it ended as {state}")
     except Exception as error:
         raise RuntimeError(
             f"the pipeline failed: {last_line(error)}; there is no new {options.output}, run it "

@@ -50,8 +50,8 @@ SHOWN_WORDS = ("preset", "precision", "strategy", "bleu_tokenize", "metric", "no
 class Callbacks:
     """The callbacks of a run, and what is done with them before and after `fit`."""
 
-    def __init__(self, model, tokenizer, texts, train, valid, plan, options):
-        self.model, self.tokenizer, self.options = model, tokenizer, options
+    def __init__(self, model, data, plan, options):
+        self.model, self.tokenizer, self.options = model, data.tokenizer, options
         self.plan = plan
         self.out, self.logs = Path(options.out), Path(options.out) / LOGS
         watched = {"monitor": f"val_{options.metric}"}
@@ -67,7 +67,7 @@ class Callbacks:
         delay = options.r_drop_delay and callbacks.DelayRDrop(options.r_drop_delay)
         average = None if options.ema is None else callbacks.UseAverage()
         tokens = callbacks.TokensPerSecond(
-            lambda: train.num_target_tokens * plan.epoch_steps / train.num_batches
+            lambda: data.train.num_target_tokens * plan.epoch_steps / data.train.num_batches
         )
         self.limit = options.max_minutes and callbacks.TimeLimit(options.max_minutes)
         profiled = {"profile_steps": PROFILE_STEPS if options.profile else None}
@@ -84,14 +84,14 @@ class Callbacks:
         facts = EpochFacts(self.checkpoint)
         after = [self.early, self.limit, self.board, facts, self.checkpoint, self.history]
         # Each comes after those that write the logs it reads.
-        every = [*before, *self._monitors(texts.valid, valid), *kept, *after]
+        every = [*before, *self._monitors(data.texts.valid, data.valid), *kept, *after]
         self.shown = None
         if not options.quiet:
-            num_texts = 0 if texts.valid is None else len(texts.valid.sources)
+            num_texts = 0 if data.valid is None else len(data.texts.valid.sources)
             self.shown = ShowTraining(plan, self.checkpoint, self.best, num_texts)
             every.append(self.shown)
         self.all = [callback for callback in every if callback is not None]
-        sizes = model.count_params(), keep, plan.epochs_left(0), texts.valid is not None
+        sizes = model.count_params(), keep, plan.epochs_left(0), data.valid is not None
         report_disk(self.out, *sizes)
 
     def restore(self) -> None:
@@ -121,8 +121,8 @@ class Callbacks:
         return max(0, self.plan.total_steps - self.checkpoint.total_steps)
 
     def has_no_time(self) -> bool:
-        """Returns whether a run that is resumed has no time for another epoch."""
-        return self.limit is not None and self.limit.is_reached
+        """Returns whether a run that is resumed has steps left, but no time for another epoch."""
+        return self.limit is not None and self.limit.is_reached and bool(self.steps_left())
 
     @contextmanager
     def stopping(self):

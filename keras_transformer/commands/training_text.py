@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from sentencepiece import SentencePieceProcessor
 
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.prepare import shown, text_files
@@ -130,8 +129,8 @@ def split_store(store: TokenStore, options) -> Texts:
         rest, drawn = store.split(options.valid_split, options.seed)
     except ValueError as error:
         raise ValueError(f"--valid-split: {error}") from error
-    processor = SentencePieceProcessor(model_proto=store.tokenizer_model)
-    return Texts(rest, Corpus(*(join_ids_to_texts(processor, side) for side in drawn), {}))
+    model = store.tokenizer_model
+    return Texts(rest, Corpus(*(join_ids_to_texts(model, side) for side in drawn), {}))
 
 
 def tfds_texts(name: str, valid: Corpus | None, errors: str, validates: bool = True) -> Texts:

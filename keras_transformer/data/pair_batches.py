@@ -12,6 +12,7 @@ from keras_transformer import checks
 from keras_transformer.data.epochs import EpochSequence, epochs_dataset, epochs_stream
 from keras_transformer.data.special_tokens import END_ID, START_ID
 from keras_transformer.data.token_rows import TokenPairs
+from keras_transformer.type_hints import Integers
 
 if TYPE_CHECKING:
     import keras
@@ -73,8 +74,8 @@ class EpochPlan(NamedTuple):
     """
 
     pairs: TokenPairs
-    batches: list[tuple[int, int, np.ndarray]]
-    order: np.ndarray
+    batches: list[tuple[int, int, Integers]]
+    order: Integers
 
     def batch(self, step: int) -> tuple:
         """Makes the batch of one step, `((source_ids, target_ids), labels)`, int32 arrays."""

@@ -4,14 +4,13 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
-import sentencepiece
 
 from keras_transformer.checks import check_choice, check_positive_int, check_seed
 from keras_transformer.data.corpus import (
@@ -42,7 +41,7 @@ from keras_transformer.files import (
     replacing,
     write_json,
 )
-from keras_transformer.type_hints import StrPath
+from keras_transformer.type_hints import StageShower, StrPath
 
 # The parts of a store while it is made, and what is made.
 PARTS, PLAN = "parts", "plan.json"
@@ -58,7 +57,7 @@ def prepare_store(
     errors: str = "strict",
     processes: int | None = None,
     replace: bool = False,
-    show: Callable = silent,
+    show: StageShower = silent,
 ) -> TokenStore:
     r"""Writes the token ids of parallel text to a directory, once for all trainings.
 
@@ -328,12 +327,12 @@ def _write_parts(folder, jobs, model, processes, progress) -> int:
 
 def _write_part(path, job, model) -> int:
     """Splits a part and writes it; returns its number of pairs. A worker process runs this."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     corpus = usable_pairs(job.pairs, job.names, job.first, job.errors)
+    kind = id_type(check_model(model))
     columns = {"text": job.text, "skipped": json.dumps(corpus.skipped)}
     for side in ("sources", "targets"):
-        rows = split_texts_into_ids(processor, getattr(corpus, side))
-        columns[side] = rows.values.astype(id_type(processor.get_piece_size()))
+        rows = split_texts_into_ids(model, getattr(corpus, side))
+        columns[side] = rows.values.astype(kind)
         columns[f"{side}_offsets"] = rows.offsets
     with replacing(path) as new, open(new, "wb") as file:
         np.savez(file, **columns)

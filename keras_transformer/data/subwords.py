@@ -1,11 +1,14 @@
 """SentencePiece itself: learns a vocabulary and splits texts, without TensorFlow."""
 
 import io
+from collections import defaultdict
 from collections.abc import Iterable
-from itertools import chain, pairwise
+from functools import lru_cache
+from itertools import chain, count, pairwise
 
 import numpy as np
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.checks import (
     check_number,
@@ -15,7 +18,7 @@ from keras_transformer.checks import (
 )
 from keras_transformer.data.blank_text import is_blank
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
-from keras_transformer.data.token_rows import TokenRows
+from keras_transformer.data.token_rows import TokenRows, take
 
 # SentencePiece writes a space as U+2581 and cannot tell it from a typed one. A private character
 # escapes the typed one: it becomes ESCAPE + "b", and a typed ESCAPE becomes ESCAPE + "a".
@@ -36,22 +39,61 @@ def unescape(text: str) -> str:
     return text.replace(ESCAPE + "b", SPACE_SYMBOL).replace(ESCAPE + "a", ESCAPE)
 
 
-def split_texts_into_ids(processor, texts: Iterable[str]) -> TokenRows:
+def split_texts_into_ids(model: bytes, texts: Iterable[str]) -> TokenRows:
     """Splits texts as `Tokenizer.tokenize` does, into the same ids.
 
+    Where no piece reaches over a space, each distinct word is split once: three times as fast.
+
     Args:
-        processor: a `sentencepiece.SentencePieceProcessor`.
+        model: the bytes of a SentencePiece model.
         texts: strings.
     """
-    rows = processor.encode([escape(text) for text in texts], out_type=int, num_threads=1)
+    processor, texts = _processor(model), [escape(text) for text in texts]
+    if not _keeps_words_apart(model):
+        return _encoded(processor, texts)
+    index = defaultdict(count().__next__)
+    found, counts = [], [0]
+    for text in texts:
+        words = text.split(" ")
+        words[0] = " " + words[0]  # marks a word without a space before it
+        found += map(index.__getitem__, words)
+        counts.append(len(words))
+    words = _encoded(processor, [word[1:] if word[:1] == " " else " " + word for word in index])
+    found = np.array(found, "int64")
+    rows = take(words.values, words.offsets[found], words.lengths_of(found))
+    return TokenRows(rows.values, rows.offsets[np.cumsum(counts)])
+
+
+def _encoded(processor, texts) -> TokenRows:
+    rows = processor.encode(texts, out_type=int, num_threads=1)
     offsets = np.append(0, np.cumsum([*map(len, rows)], dtype="int64"))
     return TokenRows(np.fromiter(chain.from_iterable(rows), "int32", offsets[-1]), offsets)
 
 
-def join_ids_to_texts(processor, rows: TokenRows) -> list[str]:
+@lru_cache(4)
+def _processor(model):
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+@lru_cache(4)
+def _keeps_words_apart(model) -> bool:
+    """Returns whether a text is the pieces of its words, each with the space before it."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    changes, kind = proto.normalizer_spec, proto.trainer_spec
+    is_kept = not (
+        changes.precompiled_charsmap
+        or changes.add_dummy_prefix
+        or changes.remove_extra_whitespaces
+        or kind.treat_whitespace_as_suffix
+    )
+    is_plain = changes.escape_whitespaces and kind.byte_fallback and kind.model_type == kind.BPE
+    return is_kept and is_plain and not any(SPACE_SYMBOL in p.piece[1:] for p in proto.pieces)
+
+
+def join_ids_to_texts(model: bytes, rows: TokenRows) -> list[str]:
     """Joins ids to the texts that they were split from, as `Tokenizer.detokenize` does."""
     ids = [rows.values[i:j].tolist() for i, j in pairwise(rows.offsets.tolist())]
-    texts = processor.decode(ids, num_threads=1) if ids else []
+    texts = _processor(model).decode(ids, num_threads=1) if ids else []
     return [unescape(text.replace(SPACE_SYMBOL, " ")) for text in texts]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_transformer.checks import check_tokenizer
 from keras_transformer.data.special_tokens import PAD_ID
+from keras_transformer.type_hints import Integers
 
 TOKENIZE_CHUNK = 10_000
 
@@ -13,8 +14,8 @@ TOKENIZE_CHUNK = 10_000
 class TokenRows(NamedTuple):
     """Token ids of many sentences: row i is `values[offsets[i]:offsets[i + 1]]`."""
 
-    values: np.ndarray
-    offsets: np.ndarray
+    values: Integers
+    offsets: Integers
 
     @property
     def lengths(self) -> np.ndarray:

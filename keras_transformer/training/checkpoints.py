@@ -179,6 +179,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def wait(self) -> None:
         """Waits until the last state is on the disk.
 
+        Call it if something else than the checkpoint has ended `fit` by an error: nothing else
+        would then say that the state could not be written.
+
         Raises:
             OSError: if it could not be written.
         """

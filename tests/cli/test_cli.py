@@ -416,6 +416,7 @@ def test_export_options_reach_the_export(run, sentences, translate, tmp_path, ca
     assert translate(source, directory)[1].decode().splitlines() == sentences[1]
 
 
+@pytest.mark.slow
 def test_ctranslate2_is_a_format_of_export(run, tmp_path, capsys):
     pytest.importorskip("ctranslate2", reason="needs the extra [ctranslate2]")
     directory = tmp_path / "ct2"

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from keras_transformer import presets
-from keras_transformer.commands.early_checks import check_early, check_paths
+from keras_transformer.commands.early_checks import check_backend, check_early, check_paths
 from keras_transformer.commands.model_size import model_size
 from keras_transformer.commands.options import MODEL, Option, dashed
 from keras_transformer.commands.parser import build_parser
@@ -128,3 +128,24 @@ def test_only_some_paths_are_checked_if_they_are_named():
     check_paths(options, ["out"])
     with pytest.raises(ValueError, match="--tsv /no does not exist"):
         check_paths(options, ["tsv"])
+
+
+@pytest.mark.parametrize(
+    ("backend", "words", "message"),
+    [
+        ("tensorflow", "--strategy data_parallel", "needs KERAS_BACKEND=jax"),
+        ("tensorflow", "--strategy model_parallel=2", "needs KERAS_BACKEND=jax"),
+        ("jax", "--strategy mirrored", "needs KERAS_BACKEND=tensorflow"),
+        ("jax", "--strategy multi_worker", "needs KERAS_BACKEND=tensorflow"),
+        ("jax", "--plots", "--plots needs KERAS_BACKEND=tensorflow"),
+        ("jax", "--strategy model_parallel=2", "need --strategy data_parallel"),
+    ],
+)
+def test_what_a_backend_or_several_processes_cannot_do_is_refused(
+    monkeypatch, backend, words, message
+):
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "2")
+    options = build_parser().parse_args(["train", "--synthetic", "--out", "run", *words.split()])
+    with pytest.raises(ValueError, match=message):
+        check_backend(options)

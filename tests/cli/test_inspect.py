@@ -15,6 +15,7 @@ from keras_transformer.commands import inspect
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.pictures import find_word, whole_words
 from keras_transformer.commands.training_callbacks import Callbacks
+from keras_transformer.commands.training_data import TrainingData
 from keras_transformer.commands.training_progress import Plan
 from keras_transformer.commands.training_text import Texts
 from keras_transformer.data.batching import TokenBatches
@@ -64,6 +65,7 @@ def pictures(page):
     return found
 
 
+@pytest.mark.slow
 def test_the_page_has_every_section_in_order_and_no_address(page):
     assert re.findall(r"<h2>([^<]+)</h2>", page) == SECTIONS
     assert list(pictures(page)) == SECTIONS[3:]
@@ -88,6 +90,7 @@ def test_a_sentence_of_bytes_that_are_no_utf8_has_its_page(run, tmp_path):
     assert '<h1 dir="auto">the \ufffd cat → ' in out.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_the_translation_stands_with_its_pieces_scores_and_rivals(page):
     translation = "die Katze rennt"
     assert f'<h1 dir="auto">the cat runs → {translation}</h1>' in page
@@ -99,6 +102,7 @@ def test_the_translation_stands_with_its_pieces_scores_and_rivals(page):
     assert "".join(pieces).replace("\u2581", " ").strip() in translation
 
 
+@pytest.mark.slow
 def test_the_interactive_part_holds_the_models_scores(page, run, tokenizer):
     data = json.loads(re.search(r'application/json">(.+?)</script>', page).group(1))
     assert [m["name"] for m in data["maps"]] == SECTIONS[4:7]
@@ -112,6 +116,7 @@ def test_the_interactive_part_holds_the_models_scores(page, run, tokenizer):
     assert data["maps"][map_number]["queries"][word] == "\u2581Katz"
 
 
+@pytest.mark.slow
 def test_pictures_show_the_pieces(page):
     texts = pictures(page)
     for name in ("Encoder self-attention", "Cross-attention", "Masks"):
@@ -130,7 +135,8 @@ def test_plots_of_a_training_are_those_pictures(trained, tokenizer, sentences, t
     corpus = Corpus(*sentences, {})
     texts, valid = Texts(corpus, corpus), TokenBatches(*sentences, tokenizer)
     plan = Plan(epoch_steps=2, total_steps=4)
-    every = Callbacks(trained, tokenizer, texts, None, valid, plan, options).all
+    data = TrainingData(texts, {}, tokenizer, valid, valid)
+    every = Callbacks(trained, data, plan, options).all
     first, monitor = (callback for callback in every if isinstance(callback, FigureMonitor))
     (translations,) = (callback for callback in every if isinstance(callback, TranslationMonitor))
     translations.samples = list(zip(*sentences, sentences[1], strict=True))[:3]
@@ -139,7 +145,7 @@ def test_plots_of_a_training_are_those_pictures(trained, tokenizer, sentences, t
     assert list(monitor.at_start()) == [f"pictures/{name}" for name in SECTIONS[-3:]]
     assert list(monitor.every_epoch()) == [f"pictures/{name}" for name in SECTIONS[3:-3]]
     with pytest.raises(ValueError, match="--plots needs a sentence to draw; name text with"):
-        Callbacks(trained, tokenizer, Texts(corpus, None), None, None, plan, options)
+        Callbacks(trained, data._replace(texts=Texts(corpus, None), valid=None), plan, options)
 
 
 def test_the_default_page_is_a_file_here():
@@ -147,6 +153,7 @@ def test_the_default_page_is_a_file_here():
     assert (options.out, options.sentence) == ("inspect.html", ["a", "b"])
 
 
+@pytest.mark.slow
 def test_sentences_that_are_typed_have_pages_with_the_form(run, monkeypatch, capsys):
     served = []
     monkeypatch.setattr(inspect, "serve", lambda *arguments: served.extend(arguments))

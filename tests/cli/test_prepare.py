@@ -215,7 +215,10 @@ def test_a_store_excludes_what_it_has(arguments, message, store, files, tmp_path
 def test_a_shard_is_a_part_of_some(text, capsys):
     with pytest.raises(SystemExit):
         main(["prepare", "--shard", text, "--out", "x"])
-    assert f"--shard must be I/N, part I of N from 1, but is {text}" in capsys.readouterr().err
+    assert (
+        f"--shard must be I/N with I from 1 to N, such as 1/8, but is {text}"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_store_and_the_epochs_of_bpe_dropout_may_be_left_by_a_stop():

@@ -69,6 +69,7 @@ def assert_equal_weights(run, other):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_resume_needs_nothing_typed_again(train, finished, run, capsys):
     assert main(["train", "--out", str(run), "--resume", "--epochs", "2", "--quiet"]) == 0
     assert "going on after epoch 1" in capsys.readouterr().err
@@ -201,6 +202,7 @@ def test_two_means_are_not_written_at_once(run, tmp_path, capsys):
     assert not (tmp_path / "mean").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_a_training_in_one_line_and_loses_nothing(train, run, capfd):
     resource = pytest.importorskip("resource", reason="no limits on files here")
     before, (soft, hard) = weights(run), resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -316,42 +318,49 @@ def stop_at(monkeypatch):
     return set_step
 
 
-def test_sigterm_saves_within_an_epoch_and_resume_ends_as_if_never_stopped(
-    train, finished, stop_at, tmp_path, capsys
-):
-    out, handler = tmp_path / "run", signal.getsignal(signal.SIGTERM)
-    stop_at(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(SystemExit) as ended:
-        train(out, "--epochs", "2")
-    assert ended.value.code == 143
-    said = capsys.readouterr().err
-    assert f"stopped after step 3; go on with: keras-transformer train --out {out} --resume" in said
-    assert [path.stem for path in resume.states(out)][-1] == "state-00002-000000001"
-    assert main(["train", "--out", str(out), "--resume", "--quiet"]) == 0
-    assert "going on after step 3" in capsys.readouterr().err
-    assert_equal_weights(out, finished / "2")
-    assert histories(out) == histories(finished / "2")
-    signal.signal(signal.SIGTERM, handler)
-
-
 def histories(out):
     lines = map(json.loads, (out / "history.jsonl").read_text().splitlines())
     times = "seconds", "tokens_per_second"
     return [{k: v for k, v in line.items() if k not in times} for line in lines]
 
 
-def test_steps_take_the_place_of_epochs(train, finished, tmp_path, capsys):
+def test_a_training_by_steps_stops_at_sigterm_and_goes_on_within_an_epoch(
+    train, finished, stop_at, tmp_path, capsys
+):
     out = tmp_path / "run"
-    assert train(out, "--max-steps", "3", "--valid-steps", "2") == 0
+    stop_at(1, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit) as ended:
+        train(out, "--max-steps", "3", "--valid-steps", "2")
+    assert ended.value.code == 143
+    said = capsys.readouterr().err
+    assert f"stopped after step 1; go on with: keras-transformer train --out {out} --resume" in said
+    assert [path.stem for path in resume.states(out)] == ["state-00001-000000001"]
+    resumes = ["train", "--out", str(out), "--resume", "--quiet"]
+    assert main(resumes) == 0
+    assert "going on after step 1" in capsys.readouterr().err
     assert [epoch["step"] for epoch in histories(out)] == [2, 3]
-    assert main(["train", "--out", str(out), "--resume", "--max-steps", "3"]) == 0
+    assert main([*resumes, "--max-steps", "3"]) == 0
     assert "is finished; give more --max-steps to train it longer" in capsys.readouterr().err
     assert main(["show", str(out)]) == 0
     assert "finished: 3 of 3 steps" in capsys.readouterr().out
     # Two epochs have four steps. When a training validates and stops makes no difference to it.
-    assert main(["train", "--out", str(out), "--resume", "--quiet", "--epochs", "2"]) == 0
+    assert main([*resumes, "--epochs", "2"]) == 0
     assert [epoch["step"] for epoch in histories(out)] == [2, 3, 4]
     assert_equal_weights(out, finished / "2")
+
+
+@pytest.mark.slow
+def test_a_training_that_stops_at_sigterm_has_the_logs_of_one_that_does_not(
+    train, finished, stop_at, tmp_path
+):
+    out = tmp_path / "run"
+    stop_at(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        train(out, "--epochs", "2")
+    assert [path.stem for path in resume.states(out)][-1] == "state-00002-000000001"
+    assert main(["train", "--out", str(out), "--resume", "--quiet"]) == 0
+    assert_equal_weights(out, finished / "2")
+    assert histories(out) == histories(finished / "2")
 
 
 def test_epochs_and_steps_exclude_each_other(tmp_path, capsys):

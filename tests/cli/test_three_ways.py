@@ -14,7 +14,8 @@ from keras_transformer.inference.translation_graph import TranslationGraph
 
 PAGE = Path(__file__).parents[2] / "docs" / "decoding.md"
 # What is no answer: how files are read and how they are shown.
-GENERAL = {"--input", "--output", "--batch-size", "--quiet", "--debug", "--verbose"}
+GENERAL = {"--input", "--output", "--batch-size", "--shard"}
+GENERAL |= {"--quiet", "--debug", "--verbose"}
 # Settings of a strategy, of a Translator and of an export, in a list above or beside the table.
 SETTINGS = {"--coverage-penalty", "--min-length", "--no-repeat-ngram", "--max-source-length"}
 

@@ -13,7 +13,8 @@ from keras_transformer.commands import train as train_command
 from keras_transformer.commands import training_text
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.resume import check_out
-from keras_transformer.commands.train import bleu_note, build_model, chosen_precision, report
+from keras_transformer.commands.train import build_model, chosen_precision
+from keras_transformer.commands.training_data import TrainingData, bleu_note, report
 from keras_transformer.commands.training_text import Texts, read_texts
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.corpus import Corpus, CorpusError
@@ -149,7 +150,8 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_noted(tokenizer, sentences, c
     batches = TokenBatches(*sentences, tokenizer)
     for asked, noted in (("100000", True), (str(tokenizer.vocab_size), False)):
         options = build_parser().parse_args(["train", "--out", "x", "--vocab-size", asked])
-        report(Texts(corpus, None), tokenizer, batches, None, 10**6, options)
+        data = TrainingData(Texts(corpus, None), {}, tokenizer, batches, None)
+        report(data, 10**6, options)
         note = f"the text has only {tokenizer.vocab_size} subwords, fewer than --vocab-size {asked}"
         assert (note in capsys.readouterr().err) is noted
 

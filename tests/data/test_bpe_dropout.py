@@ -18,6 +18,7 @@ from sentencepiece import sentencepiece_model_pb2
 from keras_transformer import Tokenizer
 from keras_transformer.data.bpe_dropout import _rows
 from keras_transformer.data.special_tokens import UNK_ID
+from keras_transformer.data.subwords import split_texts_into_ids
 
 SENTENCES = [
     "a small dog runs home through the rain",
@@ -64,6 +65,11 @@ def with_unused_pieces(proto):
 
 MODELS = {
     "own": lambda: Tokenizer.train_on_texts(SENTENCES * 9, vocab_size=500).model,
+    "own with symbols": lambda: (
+        Tokenizer.train_on_texts(
+            SENTENCES * 9, vocab_size=500, user_symbols=["<sep>", "the", "ther", "s", "日本"]
+        ).model
+    ),
     "SentencePiece's defaults": lambda: trained(),
     "unknown characters": lambda: trained(character_coverage=0.98, vocab_size=200),
     "symbols": lambda: trained(user_defined_symbols=["<sep>", "the", "ther", "s", "ab a", "日本"]),
@@ -98,6 +104,10 @@ TEXT = st.one_of(
 )
 def test_rate_0_gives_the_ids_of_tokenize(tokenizer, texts):
     assert tokenizer.sample(texts, 0.0, 1) == tokenizer.tokenize(texts).to_list()
+    rows = split_texts_into_ids(tokenizer.model, texts)  # in words, where that is the same
+    assert [ids.tolist() for ids in np.split(rows.values, rows.offsets[1:])[:-1]] == (
+        tokenizer.tokenize(texts).to_list()
+    )
 
 
 @settings(derandomize=True, deadline=None, max_examples=30)

@@ -590,6 +590,7 @@ def test_missing_tensorflow_datasets_names_the_extra(monkeypatch):
     assert "pip install tensorflow-datasets" in message
 
 
+@pytest.mark.slow
 def test_the_real_tensorflow_datasets_is_read(tmp_path):
     tfds = pytest.importorskip("tensorflow_datasets")
     name = "ted_hrlr_translate/pt_to_en"
@@ -602,6 +603,7 @@ def test_the_real_tensorflow_datasets_is_read(tmp_path):
     assert "could not find data" in error_of(read_tfds, name, data_dir=tmp_path, download=False)
 
 
+@pytest.mark.slow
 def test_an_unknown_tfds_set_is_an_error(tmp_path):
     pytest.importorskip("tensorflow_datasets")
     message = error_of(read_tfds, "no_such_set", data_dir=tmp_path)

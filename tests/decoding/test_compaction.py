@@ -193,6 +193,7 @@ def test_samples_are_the_same_in_rounds():
     assert_same(models.search(rounds=True, **kwargs), models.search(rounds=False, **kwargs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("beam_size", "greedy"), SEARCHES, ids=NAMES)
 def test_one_graph_serves_every_batch_and_length(beam_size, greedy):
     models = Diarist(LENGTHS, beam_size)

@@ -14,6 +14,7 @@ from keras_transformer.export.ctranslate2 import export_ctranslate2
 from keras_transformer.layers.norms import NORMS
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra [ctranslate2]")
+pytestmark = pytest.mark.slow
 
 # What a Translator never chooses, in CTranslate2's words; and that a translation may be empty.
 NEVER = {
@@ -85,7 +86,6 @@ def test_greedy_translations_are_identical(converted, served, tokenizer, texts):
     assert pieces_of(tokenizer, ours) == [result.hypotheses[0] for result in results]
 
 
-@pytest.mark.slow
 def test_beam_translations_and_scores_agree(converted, trained, tokenizer, texts):
     translator = Translator(trained, tokenizer, Beam(length_penalty=0.0))
     engine = ctranslate2.Translator(str(converted))
@@ -99,7 +99,6 @@ def test_beam_translations_and_scores_agree(converted, trained, tokenizer, texts
     assert translator.score(texts, ours.texts) == pytest.approx(expected, abs=1e-3)
 
 
-@pytest.mark.slow
 def test_scores_are_log_probabilities_over_the_length_penalty(
     exported, converted, tokenizer, texts
 ):
@@ -111,7 +110,6 @@ def test_scores_are_log_probabilities_over_the_length_penalty(
         assert score * penalty == pytest.approx(log_prob, abs=1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form["activation"])
 def test_every_form_of_the_model_scores_alike(form, untrained, tokenizer, texts, tmp_path):
     model = untrained(**form)
@@ -122,7 +120,6 @@ def test_every_form_of_the_model_scores_alike(form, untrained, tokenizer, texts,
     assert ours == pytest.approx(expected, rel=1e-4, abs=1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", [FORMS[0], NO_BIASES], ids=["biases", "no biases"])
 def test_forms_unlike_that_of_the_paper_translate_alike(
     form, untrained, tokenizer, texts, tmp_path
@@ -137,7 +134,6 @@ def test_forms_unlike_that_of_the_paper_translate_alike(
     assert ours == spell(tokenizer, [result.hypotheses[0] for result in results])
 
 
-@pytest.mark.slow
 def test_control_tokens_and_ids_beyond_the_tokenizer_are_never_chosen(
     untrained, tokenizer, sentences, tmp_path
 ):

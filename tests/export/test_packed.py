@@ -30,6 +30,7 @@ def layouts(monkeypatch):
     return set_layouts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize(
     "precision, tolerance",

@@ -132,6 +132,7 @@ def test_a_fresh_process_gives_the_forecasts_of_python(forecaster, answers):
         assert np.isfinite(answer["quantiles"]).all()
 
 
+@pytest.mark.slow
 def test_a_served_row_does_not_depend_on_its_padding(forecaster, answers):
     ragged = series_cases()["series/serving_default/ragged"]
     alone = {"history": ragged["history"][1:2, :5], "covariates": ragged["covariates"][1:2, :8]}
@@ -153,6 +154,7 @@ def test_a_fresh_process_gives_the_classes_of_python(classifier, text_cases, ans
     assert np.isfinite(blank).all() and np.allclose(blank[0], expected[-2], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_signatures_are_batch_leading(forecaster, classifier):
     loaded = tf.saved_model.load(forecaster[1]).signatures["serving_default"]
     inputs = loaded.structured_input_signature[1]
@@ -200,6 +202,7 @@ def test_numbers_as_small_as_an_impossible_score_are_numbers_of_a_model(tmp_path
     assert path.endswith("/1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [-1, 10_000])
 def test_ids_that_the_vocabulary_has_not_are_refused(classifier, wrong):
     ask = tf.saved_model.load(classifier[1]).signatures["serving_default"]
@@ -207,6 +210,7 @@ def test_ids_that_the_vocabulary_has_not_are_refused(classifier, wrong):
         ask(ids=tf.constant([[4, 5], [4, wrong]]))
 
 
+@pytest.mark.slow
 def test_covariates_that_end_too_soon_are_named(forecaster):
     ask = tf.saved_model.load(forecaster[1]).signatures["serving_default"]
     history, covariates = tf.zeros((1, 6, 2)), tf.zeros((1, 8, 1))

@@ -125,6 +125,7 @@ def test_the_logs_of_an_epoch_are_not_those_of_its_validation():
     assert logs["gradient_norm"][0] > 0
 
 
+@pytest.mark.slow
 def test_a_step_is_traced_once():
     model, calls = make(), []
     hidden = model.hidden_states

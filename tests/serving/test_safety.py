@@ -31,6 +31,7 @@ print(seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1
 """
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.binary(max_size=600) | st.text(max_size=200), max_size=4))
 def test_any_bytes_and_any_text_are_answered_with_text(served, texts):

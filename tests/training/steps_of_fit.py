@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_transformer import MaskedCrossentropy, Transformer
-from keras_transformer.data.shares import Epoch, Share
+from keras_transformer.data.epochs import EpochSequence, Share
 from keras_transformer.training import jax_devices
 from keras_transformer.training.callbacks import TokenLogs
 from keras_transformer.training.distribution import strategy_scope
@@ -22,13 +22,17 @@ VOCAB_SIZE, ROWS, NUM_BATCHES = 24, 8, 3
 class Batches:
     """Batches whose rows have 1 token or 12, so that devices have unequal numbers of tokens."""
 
-    def epoch(self, index):
-        random = np.random.default_rng(index)
-        for _ in range(NUM_BATCHES):
-            labels = random.integers(4, VOCAB_SIZE, (ROWS, 12)).astype("int32")
-            labels[: ROWS // 2, 1:] = 0
-            first = np.full((ROWS, 1), 2, "int32")
-            yield (labels[:, ::-1], np.concatenate([first, labels[:, :-1]], axis=1)), labels
+    num_batches = NUM_BATCHES
+
+    def plan(self, index):
+        """Returns the plan of any epoch, which is always the same."""
+        return self
+
+    def batch(self, step):
+        labels = np.random.default_rng(step).integers(4, VOCAB_SIZE, (ROWS, 12)).astype("int32")
+        labels[: ROWS // 2, 1:] = 0
+        first = np.full((ROWS, 1), 2, "int32")
+        return (labels[:, ::-1], np.concatenate([first, labels[:, :-1]], axis=1)), labels
 
 
 def trained_weights(strategy="none", micro_batches=1, r_drop=0.0, clip=None, epochs=2):
@@ -52,7 +56,8 @@ def trained_weights(strategy="none", micro_batches=1, r_drop=0.0, clip=None, epo
         model.compile(optimizer, MaskedCrossentropy(0.1), **options)
         share = Share(*jax_devices.process(), jax_devices.num_batch_shards())
         epoch = {"epochs": int(epochs), "shuffle": False, "verbose": 0}
-        logs = model.fit(Epoch(Batches(), share), callbacks=[TokenLogs()], **epoch).history
+        batches = EpochSequence(Batches(), share=share)
+        logs = model.fit(batches, callbacks=[TokenLogs()], **epoch).history
     names = "loss", "gradient_norm", "perplexity"
     return [*model.get_weights(), np.array([logs[name][-1] for name in names])], model
 
@@ -65,7 +70,7 @@ def main(file, strategy="none", *options):
     for variable in model.variables:
         if strategy.startswith("model"):
             print(
-                variable.path.split("/", 1)[1], variable.value.sharding.shard_shape(variable.shape)
+                variable.path.split("/", 1)[1], *variable.value.sharding.shard_shape(variable.shape)
             )
     np.savez(file, *arrays)
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import LanguageModel, MaskedCrossentropy, TokenLogs, Transformer
-from keras_transformer.data.batching import epochs_stream
+from keras_transformer.data.epochs import epochs_stream
 from keras_transformer.files import read_json
 from keras_transformer.training import checkpoints
 from keras_transformer.training.checkpoints import (

@@ -1,0 +1,197 @@
+"""What `keras-transformer train` reads: text, its vocabulary, and the batches of both."""
+
+import itertools
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from keras_transformer.backend import STEPS_ARE_PURE
+from keras_transformer.commands import resume
+from keras_transformer.commands.messages import log
+from keras_transformer.commands.progress import stage
+from keras_transformer.commands.resume import SAMPLED
+from keras_transformer.commands.training_text import (
+    Texts,
+    corpus_records,
+    read_texts,
+    training_store,
+)
+from keras_transformer.data.batching import TokenBatches
+from keras_transformer.data.epochs import EpochSequence, Share, endless_ahead
+from keras_transformer.data.pair_batches import PairBatches
+from keras_transformer.data.sampled_epochs import SampledEpochs
+from keras_transformer.data.token_store import TokenStore
+from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.data.vocabulary import draw_sample
+from keras_transformer.evaluation.scores import score_translations
+from keras_transformer.inference.run_directory import TOKENIZER
+from keras_transformer.training.jax_devices import num_batch_shards, process
+from keras_transformer.training.run_record import TextRecord
+
+
+class TrainingData(NamedTuple):
+    """What a run trains on, and what it validates on, if anything.
+
+    Attributes:
+        texts: the text of both.
+        records: a record of each file or data set that they come from, by its name.
+        tokenizer: the one of all text.
+        train: the batches to train on.
+        valid: the batches to validate on, or None.
+    """
+
+    texts: Texts
+    records: dict[str, TextRecord]
+    tokenizer: Tokenizer
+    train: PairBatches
+    valid: TokenBatches | None
+
+
+def training_data(options, files, record, resumes) -> TrainingData:
+    """Reads the text, learns or loads its vocabulary, and splits it into subwords.
+
+    Args:
+        options: those of `train`.
+        files: the `TextRecord` of each file that they name.
+        record: of the run that is begun again or gone on with, or None.
+        resumes: whether there is a state to go on from.
+
+    Raises:
+        ValueError: if the text is not that of the record.
+    """
+    known = record if resumes else None
+    store = training_store(options, files, known)
+    with stage("reading the text", quiet=options.quiet):
+        texts = read_texts(options, store)
+    corpora = corpus_records(options, texts)
+    if record is not None:
+        resume.refuse_other_texts(record, corpora)
+    with stage(vocabulary_stage(options, resumes or store), quiet=options.quiet):
+        tokenizer = make_tokenizer(texts, options, known)
+    refuse_other_vocabulary(store, tokenizer)
+    with stage("splitting the text into subwords", quiet=options.quiet):
+        train, valid = batches(texts, tokenizer, options)
+    return TrainingData(texts, files | corpora, tokenizer, train, valid)
+
+
+def make_sampled_until(batches, num_steps) -> None:
+    """Tells batches of a store how long the training is, so that no epoch is split in vain."""
+    if isinstance(batches.sample, SampledEpochs):
+        batches.sample.end = -(-num_steps // batches.num_batches)
+
+
+def make_tokenizer(texts, options, record) -> Tokenizer:
+    """Learns the vocabulary, or loads the one that is named or of a run that is resumed."""
+    if record is not None:
+        return Tokenizer.load(Path(options.out) / TOKENIZER)
+    if options.tokenizer is not None:
+        return Tokenizer.load(options.tokenizer)
+    if isinstance(texts.train, TokenStore):
+        return Tokenizer(texts.train.tokenizer_model)
+    pairs = zip(*texts.train[:2], strict=True)
+    pairs = draw_sample(pairs, max(options.tokenizer_lines // 2, 1), options.seed)
+    both_languages = itertools.chain.from_iterable(zip(*pairs, strict=True))
+    return Tokenizer.train_on_texts(both_languages, vocab_size=options.vocab_size)
+
+
+def refuse_other_vocabulary(store, tokenizer) -> None:
+    """Raises a ValueError for a store whose ids are not those of the run's tokenizer."""
+    if store is not None and store.tokenizer_model != tokenizer.model:
+        raise ValueError(
+            f"the ids in {store.path} are those of another vocabulary than the run's; restore it, "
+            "or train again with --force and without --resume."
+        )
+
+
+def vocabulary_stage(options, is_known) -> str:
+    """Says where the vocabulary comes from."""
+    if is_known or options.tokenizer is not None:
+        return "loading the vocabulary"
+    return f"learning a vocabulary of {options.vocab_size:,} subwords"
+
+
+def batches(texts, tokenizer, options):
+    """Makes the `TokenBatches` to train and to validate on; the latter may be None."""
+    sizes = {"batch_tokens": options.batch_tokens, "max_pair_length": options.max_length}
+    random = {"seed": options.seed, "bpe_dropout": options.bpe_dropout}
+    if isinstance(texts.train, TokenStore):
+        train = texts.train.batches(**sizes, **random, folder=Path(options.out) / SAMPLED)
+    else:
+        train = TokenBatches(*texts.train[:2], tokenizer, **sizes, **random)
+    if texts.valid is None:
+        return train, None
+    # A batch then needs as much memory as a part of a training batch.
+    sizes["batch_tokens"] = -(-options.batch_tokens // options.micro_batches)
+    try:
+        return train, TokenBatches(*texts.valid[:2], tokenizer, **sizes, shuffle=False)
+    except ValueError as error:
+        raise ValueError(f"the text to validate on: {error}") from error
+
+
+def drop_sampled(folder, batches) -> None:
+    """Removes what BPE-dropout has made of a store, after the epoch that is made has ended."""
+    if isinstance(batches.sample, SampledEpochs):
+        batches.sample.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def stream_of(batches, *place):
+    """Returns the endless batches to train on, on JAX as arrays: this process's rows."""
+    if STEPS_ARE_PURE:
+        share = share_of_process()
+        return (share.of(batch) for batch in endless_ahead(batches, *place))
+    return batches.stream(*place)
+
+
+def dataset_of(batches):
+    """Returns the batches to validate on, on JAX as arrays: this process's rows."""
+    if STEPS_ARE_PURE:
+        return EpochSequence(batches, share=share_of_process())
+    return batches.dataset()
+
+
+def share_of_process() -> Share:
+    """Returns which rows of each batch this process takes, on JAX."""
+    return Share(*process(), num_batch_shards())
+
+
+def report(data, total_steps, options) -> None:
+    """Logs what there is to train on, what was left out and why, and what looks like a mistake."""
+    texts, tokenizer, train, valid = data.texts, data.tokenizer, data.train, data.valid
+    log(f"{len(train.kept):,} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
+    is_learnt = options.tokenizer is None and options.store is None
+    log(f"{tokenizer.vocab_size:,} subwords, {train.num_target_tokens:,} target tokens per epoch")
+    if is_learnt and tokenizer.vocab_size < options.vocab_size:
+        log(
+            f"note: the text has only {tokenizer.vocab_size} subwords, fewer than --vocab-size "
+            f"{options.vocab_size}; give fewer (some thousand is usual for little text), or more "
+            "text"
+        )
+    if valid is not None:
+        if note := bleu_note(texts.valid.targets, options.bleu_tokenize):
+            log(note)
+        if reasons := skipped(texts.valid, valid):
+            # Pairs with too many tokens are still translated for BLEU.
+            log(f"{len(valid.kept)} validation pairs (skipped: {reasons})")
+    if total_steps <= options.warmup_steps:
+        log(
+            f"note: all {total_steps} steps are within --warmup-steps {options.warmup_steps}, "
+            "before the learning rate is at its largest; give more --epochs, fewer --batch-tokens "
+            "or fewer --warmup-steps (a quarter of the steps is usual)"
+        )
+
+
+def skipped(corpus, batches) -> str:
+    """Says why pairs of a corpus are not in its batches, and how many."""
+    reasons = corpus.skipped | {"more tokens than --max-length": batches.num_too_long}
+    return ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
+
+
+def bleu_note(references, tokenize) -> str | None:
+    """Returns a note if BLEU will be 0 whatever the translations are, or None."""
+    if score_translations(references, references, tokenize).bleu > 0:
+        return None
+    return (
+        f"note: with --bleu-tokenize {tokenize} even the references have BLEU 0, as none has four "
+        "words; for a language without spaces give char, zh, ja-mecab or ko-mecab"
+    )
