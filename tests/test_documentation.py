@@ -23,8 +23,8 @@ MODULES = ["keras_transformer"] + sorted(
     for path in (ROOT / "keras_transformer").rglob("*.py")
     if path.stem not in ("__init__", "__main__")
 )
-# Their examples make exports, or pictures of a search.
-SLOW = ("export.classifier", "forecasting.export", "inference.inspection")
+# Their examples make exports, or pictures of a search, or need an extra of slow tests.
+SLOW = ("data.corpus", "export.classifier", "forecasting.export", "inference.inspection")
 SLOW += ("inference.run_directory", "inference.translator")
 
 
@@ -37,6 +37,8 @@ def with_marks(module):
 def test_docstring_examples(name, eager):
     if ".apache_beam." in name:
         pytest.importorskip("apache_beam", reason="needs the extra [beam]")
+    if name.endswith("data.corpus"):
+        pytest.importorskip("tensorflow_datasets", reason="needs the extra [tfds]")
     module = importlib.import_module(name)
     public = {name: getattr(keras_transformer, name) for name in keras_transformer.__all__}
     names = {**public, **vars(module), "np": np, "keras": keras, "ops": keras.ops}

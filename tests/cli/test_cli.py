@@ -382,6 +382,7 @@ def test_closed_streams_lead_nowhere(monkeypatch):
         stream.close()
 
 
+@pytest.mark.slow
 def test_line_separators_inside_a_sentence_do_not_split_it(export, translate):
     _, output = translate("a dog\u2028runs\x0bhome\x85\n".encode(), export)
     assert output.count(b"\n") == 1

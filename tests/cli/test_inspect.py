@@ -170,6 +170,7 @@ def test_sentences_that_are_typed_have_pages_with_the_form(run, monkeypatch, cap
     assert "The sentence is missing; give one, or --serve" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_failures_are_one_line(run, tmp_path, capsys, monkeypatch):
     missing, sentence = str(tmp_path / "missing"), "a dog"
     cases = [

@@ -131,6 +131,7 @@ def test_ids_are_split_as_their_text_is(tokenizer, texts, rate):
     np.testing.assert_array_equal(found.offsets, expected.offsets)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=20)
 @given(texts=st.lists(TEXT, max_size=4), seed=st.integers(0, 9))
 @example(texts=[*SENTENCES, " the  日本<sep>", "xyz 你"], seed=0)

@@ -84,7 +84,7 @@ def test_processes_split_any_text_as_the_graph_does(tokenizer, texts):
     assert join_ids_to_texts(tokenizer.model, rows) == texts
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_bytes_do_not_depend_on_parts_or_processes(
     store, texts, tmp_path, small_parts, processes
 ):

@@ -345,6 +345,7 @@ def in_graph(models, **kwargs):
     return search
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 3, 8])  # 8 is more than the vocabulary
 def test_one_graph_equals_eager_for_every_batch_size_and_length(beam_size):
     models = PrefixModels(9)

@@ -208,6 +208,7 @@ def test_one_graph_serves_every_batch_and_length(beam_size, greedy):
         assert_same(graph(rows, max_length), plain(rows, max_length))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_graph", [True, False])
 @pytest.mark.parametrize(("beam_size", "greedy"), SEARCHES, ids=NAMES)
 def test_a_batch_of_none_gives_none(beam_size, greedy, in_graph):

@@ -83,6 +83,7 @@ def test_text_beyond_the_source_limit_is_cut_off(translator):
             ask([long])
 
 
+@pytest.mark.slow
 def test_a_lone_surrogate_in_a_text_is_a_replacement_character(translator):
     assert translator.translate(["a dog \ud800"]) == translator.translate(["a dog \ufffd"])
     assert translator.nbest(["\udfff"]) == translator.nbest(["\ufffd"])

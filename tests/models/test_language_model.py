@@ -217,6 +217,7 @@ def test_one_training_step_moves_every_weight():
 # Precision, shapes, saving and errors.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype",
     [

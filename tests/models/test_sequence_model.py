@@ -41,6 +41,7 @@ def forecaster_with_covariates():
 MODELS = [transformer, language_model, classifier, forecaster, forecaster_with_covariates]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

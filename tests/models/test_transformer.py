@@ -168,6 +168,7 @@ def test_tyings_have_the_matrices_they_name(ids, tying, matrices):
     assert model.count_params() == number_of_parameters(3, 16, 32, matrices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tying", TYINGS)
 def test_tyings_route_changes_to_what_they_tie(transformer, ids, tying):
     """Token 23 stands in the source alone, 22 in the target alone, 21 in neither."""
@@ -374,6 +375,7 @@ POLICIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", POLICIES)
 @pytest.mark.parametrize(
     "variant",
@@ -426,6 +428,7 @@ def test_ids_of_other_integer_types_give_the_same_logits(transformer, ids, dtype
     np.testing.assert_array_equal(as_array(model(list(others))), expected)  # a pair as a list
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size, source, target", [(0, 3, 2), (2, 0, 3), (2, 3, 1), (1, 1, 0)])
 def test_declared_and_symbolic_shapes_are_those_of_the_logits(ids, batch_size, source, target):
     model = Transformer(**SMALL, tied_embeddings="none", target_vocab_size=31)

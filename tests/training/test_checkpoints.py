@@ -55,6 +55,7 @@ def fit(model, epochs, callbacks, initial_epoch=0):
 
 
 # float16 has a scale of its loss to go on with, a strategy its own places for variables.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy, dtype",
     [

@@ -138,6 +138,7 @@ def test_steps_to_profile_are_two_in_order(tmp_path, steps, message):
         TensorBoardMonitor(tmp_path, profile_steps=steps)
 
 
+@pytest.mark.slow
 def test_the_picture_shows_the_attention_scores(tmp_path, events):
     model = make()
     pair = IDS[:1, :3], IDS[:1, :2]

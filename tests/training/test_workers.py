@@ -26,7 +26,7 @@ import keras, numpy as np
 import keras_transformer as kt
 
 name, strategy = sys.argv[1:]
-scope = kt.strategy_scope(strategy)
+kt.strategy_scope(strategy)  # before the first operation of TensorFlow
 if strategy != "none":
     from keras_transformer.training import workers
     from keras_transformer.training.worker_task import this_worker
@@ -44,7 +44,7 @@ for number, (clip, options) in enumerate([
 ]):
     batches = kt.TokenBatches(sources, targets, tokenizer, batch_tokens=200, num_buckets=2)
     keras.utils.set_random_seed(1)
-    with scope:
+    with kt.strategy_scope(strategy):
         model = kt.Transformer(**size, source_vocab_size=tokenizer.vocab_size)
         model.compile(keras.optimizers.SGD(0.5, **clip), kt.MaskedCrossentropy(), **options)
     data = {"validation_data": batches.dataset(), "callbacks": [kt.TokenLogs()]}
@@ -191,5 +191,5 @@ def test_a_killed_worker_ends_all_and_all_go_on_to_the_same_end(tmp_path, victim
 def test_workers_with_other_options_are_refused(tmp_path):
     command = ["-m", "keras_transformer", *TRAIN, "--out", "run", "--epochs", "1", "--seed", "RANK"]
     codes, texts = wait(start(command, tmp_path), tmp_path)
-    assert codes[1] == 1 and "worker 1 has another --seed than worker 0" in texts[1]
+    assert codes[1] == 1 and "worker 1 has another --seed" in texts[1]
     assert codes[0] == 1 and "another worker has gone" in texts[0]
