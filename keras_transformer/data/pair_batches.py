@@ -194,8 +194,9 @@ class PairBatches:
     def dataset(self, first_epoch: int = 0) -> tf.data.Dataset:
         """Makes the `tf.data.Dataset` of one epoch for `model.fit`.
 
-        After its last batch is read, it goes on with the next epoch's order. Batches that Keras
-        reads ahead to build a model under a strategy do not count as an epoch.
+        After its last batch is read, it goes on with the next epoch's order. Under a strategy Keras
+        may read some batches only to build a model, which count if an epoch has no more; `stream`
+        begins again after them.
 
         Args:
             first_epoch: how many epochs an earlier run has finished.

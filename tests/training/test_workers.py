@@ -48,7 +48,8 @@ for number, (clip, options) in enumerate([
         model = kt.Transformer(**size, source_vocab_size=tokenizer.vocab_size)
         model.compile(keras.optimizers.SGD(0.5, **clip), kt.MaskedCrossentropy(), **options)
     data = {"validation_data": batches.dataset(), "callbacks": [kt.TokenLogs()]}
-    logs = model.fit(batches.dataset(), epochs=2, shuffle=False, verbose=0, **data).history
+    steps = {"steps_per_epoch": batches.num_batches, "epochs": 2}
+    logs = model.fit(batches.stream(), **steps, shuffle=False, verbose=0, **data).history
     everything |= {f"{number}_{i}": weight for i, weight in enumerate(model.get_weights())}
     everything |= {f"{number}_log_{key}": value for key, value in logs.items()}
 np.savez(name, **everything)
