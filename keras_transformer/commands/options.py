@@ -120,7 +120,13 @@ TRAINING = (
         ("auto", "float32", "bfloat16", "float16"),
         "auto",
     ),
-    Option("--strategy", "of several devices, see below", "STRATEGY", "none"),
+    Option(
+        "--strategy",
+        "mirrored: all GPUs of the machine; multi_worker: the processes that TF_CONFIG names; on "
+        "JAX data_parallel: all devices, model_parallel=K: each model on K of them",
+        "STRATEGY",
+        "none",
+    ),
     Option("--seed", "of weights, order and dropout", "SEED", 0),
 )
 OPTIMIZATION = (
