@@ -63,6 +63,7 @@ def test_a_fresh_process_draws_the_same_without_tensorflow():
     assert output.split() == [here, "False"]
 
 
+@pytest.mark.slow
 def test_each_english_sentence_has_one_german_one(sample):
     german_of = defaultdict(set)
     others = [synthetic_pairs(20_000, seed=seed) for seed in (1, 2)]

@@ -189,6 +189,7 @@ def test_declared_symbolic_and_eager_output_shapes_agree(case):
     assert model(case.model_inputs()).shape == case.output_shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype",
     [

@@ -468,6 +468,7 @@ def assert_equal_training(one, other):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 
+@pytest.mark.slow
 @LOSSES
 @pytest.mark.parametrize("late", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_losses_of_layers_and_weights_count_as_in_keras(eager, prepare, late):

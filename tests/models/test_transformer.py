@@ -407,6 +407,7 @@ def test_every_policy_runs_in_training_inference_and_search(ids, dtype, variant)
     assert np.isfinite(as_array(model(inputs))).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(16,), (3, 16), (2, 3, 16)])
 @pytest.mark.parametrize("tying", ["all", "none"])
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
