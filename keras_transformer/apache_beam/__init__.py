@@ -1,7 +1,7 @@
 """Translation in pipelines of Apache Beam, which run on one machine or on a cluster.
 
 It needs the extra `beam`: `pip install "keras-transformer-layers[beam]"`. The command
-`python -m keras_transformer.apache_beam` translates files. Names are imported when you first use
+`keras-transformer pipeline` translates files. Names are imported when you first use
 them.
 """
 

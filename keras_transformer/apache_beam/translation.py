@@ -13,7 +13,7 @@ from keras_transformer.commands.batches import LINES, Window, answered
 class TranslationHandler(ModelHandler[str, dict, Callable]):
     """How Beam's `RunInference` loads a translator, and translates with it.
 
-    Beam loads it once for each worker process. It collects up to 4,096 lines; they are sorted by
+    Beam loads it once for each worker process. It collects thousands of lines; they are sorted by
     length and translated a batch at a time.
 
     Args:

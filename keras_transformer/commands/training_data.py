@@ -17,9 +17,10 @@ from keras_transformer.commands.training_text import (
     training_store,
 )
 from keras_transformer.data.batching import TokenBatches
-from keras_transformer.data.epochs import EpochSequence, Share, endless_ahead
+from keras_transformer.data.epochs import endless_ahead
 from keras_transformer.data.pair_batches import PairBatches
 from keras_transformer.data.sampled_epochs import SampledEpochs
+from keras_transformer.data.shares import EpochSequence, Share
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.vocabulary import draw_sample
@@ -95,7 +96,7 @@ def make_tokenizer(texts, options, record) -> Tokenizer:
 
 
 def refuse_other_vocabulary(store, tokenizer) -> None:
-    """Raises a ValueError for a store whose ids are not those of the run's tokenizer."""
+    """Raises a ValueError if the ids of a store come from another tokenizer than the run's."""
     if store is not None and store.tokenizer_model != tokenizer.model:
         raise ValueError(
             f"the ids in {store.path} are those of another vocabulary than the run's; restore it, "

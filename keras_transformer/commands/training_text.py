@@ -20,8 +20,6 @@ from keras_transformer.data.vocabulary import Vocabulary
 from keras_transformer.training.run_record import TextRecord
 
 NUM_SYNTHETIC_VALID = 500
-
-
 # From so many bytes of text on, some hundred thousand pairs, a store is made beside the run.
 LARGE_BYTES = 2**26
 

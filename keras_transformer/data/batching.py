@@ -1,4 +1,4 @@
-"""Sentence pairs to batches: tokenized once in memory, or split anew for every epoch."""
+"""Sentence pairs to batches: tokenized once in memory, or with BPE-dropout in every epoch."""
 
 from __future__ import annotations
 

@@ -1,60 +1,8 @@
-"""Epochs of batches in the forms that `model.fit` reads, on TensorFlow and on any backend."""
+"""Epochs of batches one after another, also as the `tf.data.Dataset` that `model.fit` reads."""
 
 import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-
-import keras
-import numpy as np
-
-
-class Share:
-    """Which rows of a batch a process takes: equal blocks, in the order of the processes.
-
-    Args:
-        process: the number of this process, from 0.
-        num_processes: the number of processes.
-        multiple: each batch gets empty rows until its rows are a multiple of it, such as the number
-            of devices of all processes.
-    """
-
-    def __init__(self, process: int = 0, num_processes: int = 1, multiple: int = 1):
-        self.process, self.num_processes, self.multiple = process, num_processes, multiple
-
-    def of(self, batch):
-        """Returns the rows of a nested structure of arrays (B, ...)."""
-        return keras.tree.map_structure(self._rows, batch)
-
-    def _rows(self, x):
-        empty = -len(x) % self.multiple
-        x = np.pad(x, ((0, empty), *[(0, 0)] * (x.ndim - 1))) if empty else x
-        size = len(x) // self.num_processes
-        return x[self.process * size : (self.process + 1) * size]
-
-
-class EpochSequence(keras.utils.PyDataset):
-    """The batches of one epoch, which goes on to the next one at its end.
-
-    Args:
-        batches: has `num_batches` and `plan(index)`, whose `batch(step)` makes any batch.
-        first_epoch: the first epoch that is read.
-        share: the rows to take.
-    """
-
-    def __init__(self, batches, first_epoch: int = 0, share: Share | None = None):
-        super().__init__()
-        self.batches, self.epoch, self.share = batches, first_epoch, share or Share()
-        self._plan = None
-
-    def __len__(self):
-        return self.batches.num_batches
-
-    def __getitem__(self, index):
-        self._plan = self._plan or self.batches.plan(self.epoch)
-        return self.share.of(self._plan.batch(index))
-
-    def on_epoch_end(self):
-        self.epoch, self._plan = self.epoch + 1, None
 
 
 def endless(batches, first_epoch: int = 0, first_step: int = 0) -> Iterator[tuple]:

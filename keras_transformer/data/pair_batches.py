@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from keras_transformer import checks
-from keras_transformer.data.epochs import EpochSequence, epochs_dataset, epochs_stream
+from keras_transformer.data.epochs import epochs_dataset, epochs_stream
 from keras_transformer.data.special_tokens import END_ID, START_ID
 from keras_transformer.data.token_rows import TokenPairs
 from keras_transformer.type_hints import Integers
@@ -232,6 +232,8 @@ class PairBatches:
         Args:
             first_epoch: how many epochs an earlier run has finished.
         """
+        from keras_transformer.data.shares import EpochSequence  # imports Keras
+
         return EpochSequence(self, first_epoch)
 
     def _signature(self):

@@ -19,6 +19,7 @@ from keras_transformer.data.corpus import (
     stream_lines,
     usable_pairs,
 )
+from keras_transformer.data.processes import num_cores, work
 from keras_transformer.data.store_files import (
     FILES,
     MANIFEST,
@@ -31,7 +32,6 @@ from keras_transformer.data.subwords import check_model, split_texts_into_ids
 from keras_transformer.data.token_rows import TokenPairs, TokenRows
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.vocabulary import Vocabulary, learn_from_files, silent
-from keras_transformer.data.workers import cores, work
 from keras_transformer.files import (
     FileError,
     fingerprint,
@@ -139,7 +139,7 @@ def prepare_planned(
     out, plan: dict, texts, tokenizer, *, processes=None, replace=False, show=silent
 ) -> TokenStore:
     """Writes the store of a plan; `prepare_store` says what the arguments are."""
-    processes = check_positive_int("processes", cores() if processes is None else processes)
+    processes = check_positive_int("processes", num_cores() if processes is None else processes)
     out, folder = Path(out), Path(out) / PARTS
     if has_plan(out, plan):
         return TokenStore(out)

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.data.bpe_dropout import BpeDropout
+from keras_transformer.data.processes import num_cores, work
 from keras_transformer.data.store_files import MANIFEST, StoredPairs, write_store
 from keras_transformer.data.token_rows import TokenPairs, TokenRows, replaced
-from keras_transformer.data.workers import cores, work
 from keras_transformer.files import FileError, fingerprint, make_directory
 
 CHUNK = 20_000  # pairs that are split together: what is drawn depends on it
@@ -41,7 +41,7 @@ class SampledEpochs:
 
     def __init__(self, store, rate, seed, longest, folder=None, processes=None):
         self.store, self.rate, self.seed, self.longest = store, rate, seed, longest
-        self.processes = processes or max(cores() - 1, 2)
+        self.processes = processes or max(num_cores() - 1, 2)
         self.folder = Path(folder or tempfile.mkdtemp())
         if folder is None:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The files of a store: token ids one after another, of which a reader reads its rows alone.
+"""The files of a store, mapped into memory: a reader reads only the rows that it needs.
 
 STORE/
   store.json        what made it, the sizes and hashes of the other files, the format
@@ -48,20 +48,7 @@ def id_type(vocab_size: int) -> np.dtype:
 
 
 class StoredPairs:
-    """Pairs of token ids on disk, as `write_store` writes them, mapped into memory.
-
-    A batch reads only its own rows, and processes share what was read.
-
-    Args:
-        path: the directory.
-
-    Attributes:
-        pairs: the ids, `TokenPairs`.
-        manifest: what `store.json` says, a dict.
-
-    Raises:
-        FileError: if it is no store, of a later format, or not what was written.
-    """
+    """What `write_store` has written, mapped into memory; `TokenStore` says what it has."""
 
     def __init__(self, path: StrPath):
         self.path = Path(path)

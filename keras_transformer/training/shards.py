@@ -1,9 +1,9 @@
 """How many shards of a batch are computed at the same time."""
 
-import os
 from contextlib import suppress
 
 from keras_transformer.backend import on_tensorflow
+from keras_transformer.data.processes import num_cores
 
 MOST_SHARDS = 8
 
@@ -48,10 +48,3 @@ def share_cores_between_shards() -> bool:
         tf.config.threading.set_intra_op_parallelism_threads(num_cores() // shards)
         return True
     return False
-
-
-def num_cores() -> int:
-    """Counts the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,6 +1,8 @@
 """`prepare`, and `train` on what it writes: the same as on the text."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -223,3 +225,9 @@ def test_a_shard_is_a_part_of_some(text, capsys):
 
 def test_a_store_and_the_epochs_of_bpe_dropout_may_be_left_by_a_stop():
     assert {"store", "sampled"} <= resume.LEFTOVERS
+
+
+def test_neither_the_command_nor_its_processes_import_keras():
+    modules = "keras_transformer.commands.prepare, keras_transformer.data.sampled_epochs"
+    check = f"import sys, {modules}; assert not {{'keras', 'tensorflow'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)

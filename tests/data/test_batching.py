@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from keras_transformer.data import pair_batches
 from keras_transformer.data.batching import TokenBatches
-from keras_transformer.data.epochs import Share
 from keras_transformer.data.pair_batches import bucket_widths
+from keras_transformer.data.shares import Share
 from keras_transformer.data.tokenizer import Tokenizer
 
 START, END = 2, 3

@@ -302,7 +302,7 @@ def test_the_seed_of_a_vocabulary_draws_its_lines(texts, tmp_path):
 @pytest.fixture
 def small_chunks(monkeypatch):
     monkeypatch.setattr(sampled_epochs, "CHUNK", 100)
-    monkeypatch.setattr(sampled_epochs, "cores", lambda: 1)
+    monkeypatch.setattr(sampled_epochs, "num_cores", lambda: 1)
     in_turn = lambda function, jobs, processes: (function(*job) for job in jobs)  # noqa: E731
     monkeypatch.setattr(sampled_epochs, "work", in_turn)
 

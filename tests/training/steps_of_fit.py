@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_transformer import MaskedCrossentropy, Transformer
-from keras_transformer.data.epochs import EpochSequence, Share
+from keras_transformer.data.shares import EpochSequence, Share
 from keras_transformer.training import jax_devices
 from keras_transformer.training.callbacks import TokenLogs
 from keras_transformer.training.distribution import strategy_scope

@@ -12,8 +12,8 @@ from concurrent.futures.process import BrokenProcessPool
 AHEAD = 2  # jobs of each process that are made before it needs them
 
 
-def cores() -> int:
-    """Returns how many cores this process may use."""
+def num_cores() -> int:
+    """Counts the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
