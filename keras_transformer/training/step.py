@@ -132,8 +132,8 @@ def run_batch(model, batch, *, training, parts=1, at_once=1, r_drop=0.0, with_st
 
 def regularization(model):
     """Adds up what the regularizers of the trainable weights cost: a float32 scalar."""
-    costs = (ops.cast(v.regularizer(v), "float32") for v in _regularized(model))
-    return sum(costs, ops.zeros((), "float32"))
+    costs = [ops.cast(v.regularizer(v), "float32") for v in _regularized(model)]
+    return add_in_order(costs) if costs else ops.zeros((), "float32")
 
 
 def add_regularization(model, gradients):
@@ -192,7 +192,15 @@ def clipped(gradients, norm, optimizer):
 
 def global_norm(tensors):
     """Computes the Euclidean norm of all numbers in a list of tensors, float32."""
-    return ops.sqrt(sum(ops.sum(ops.square(ops.cast(x, "float32"))) for x in tensors))
+    return ops.sqrt(add_in_order([ops.sum(ops.square(ops.cast(x, "float32"))) for x in tensors]))
+
+
+def add_in_order(numbers):
+    """Adds up scalars, to the same bits in every run.
+
+    TensorFlow makes one operation of a chain of sums. It adds in the order in which memory is free.
+    """
+    return ops.sum(ops.stack(numbers))
 
 
 def shrink_factor(norm, limit):

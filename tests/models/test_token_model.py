@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_transformer import MaskedAccuracy, MaskedCrossentropy, Perplexity, Transformer
 from keras_transformer.models import token_model
 from keras_transformer.training.callbacks import TokenLogs
+from keras_transformer.training.step import global_norm
 
 V = 23
 
@@ -169,6 +170,15 @@ def test_the_gradient_of_the_whole_batch_is_clipped_as_keras_does(limit, parts):
     for a, b in zip(own, stock, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
     assert max(np.abs(a - b).max() for a, b in zip(own, free, strict=True)) > 1e-3
+
+
+def test_the_norm_of_the_gradient_adds_in_one_order():
+    # TensorFlow makes an "AddN" of a chain of sums, which adds in another order now and then.
+    graph = tf.function(lambda *xs: global_norm(xs), autograph=False)
+    graph = graph.get_concrete_function(*[tf.TensorSpec((2, i)) for i in range(1, 9)])
+    assert not {node.op for node in graph.graph.as_graph_def().node} & {"Add", "AddV2", "AddN"}
+    xs = [tf.fill((2, i), float(i)) for i in range(1, 9)]
+    assert float(graph(*xs)) == pytest.approx(np.sqrt(2 * sum(i**3 for i in range(1, 9))))
 
 
 @pytest.mark.slow
