@@ -20,7 +20,7 @@ from pathlib import Path
 import engines
 from arguments import new_file, positive
 
-ENGINES = ("graph", "graph_bfloat16", "xla", "ctranslate2", "ctranslate2_int8")
+ENGINES = ("graph", "graph_bfloat16", "graph_int8", "xla", "ctranslate2", "ctranslate2_int8")
 
 PAUSE = 0.3  # seconds; the threads of an engine spin for about 0.2 after a call
 SHORTEST_TURN = 0.5  # seconds

@@ -51,7 +51,8 @@ def write(name, directory, threads, run=None, test_data=None):
     directory = Path(directory)
     model, tokenizer, texts, settings = build(name, run, test_data)
     translator = Translator(model, tokenizer, **settings, num_parallel_batches=threads)
-    for engine, precision in (("graph", "float32"), ("graph_bfloat16", "bfloat16")):
+    for precision in ("float32", "bfloat16", "int8"):
+        engine = "graph" if precision == "float32" else f"graph_{precision}"
         translator.export(directory / engine / "1", precision=precision, signatures=())
     for engine, quantization in (("ctranslate2", None), ("ctranslate2_int8", "int8")):
         translator.export_ctranslate2(directory / engine, quantization=quantization)

@@ -236,7 +236,10 @@ ORDER = {
     "export": [
         "ctranslate2",
         "warmup",
+        "int8",
+        "products",
         "packed",
+        "precision",
         "short_graph",
         "seal",
         "card",

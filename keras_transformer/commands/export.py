@@ -2,13 +2,16 @@
 
 import shlex
 import sys
+from pathlib import Path
 
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.options import given_options
 from keras_transformer.commands.search import search_options
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.export.card import ask_command, serve_command
+from keras_transformer.files import read_json
 from keras_transformer.inference.run_directory import load_translator
+from keras_transformer.version_directory import EXPORT_CARD
 
 
 def run(options) -> None:
@@ -24,8 +27,19 @@ def run(options) -> None:
     path = export(options.directory, overwrite=options.overwrite, **settings)
     print(path, flush=True)
     if options.format == "savedmodel":
+        log_precision(read_json(Path(path) / EXPORT_CARD))
         log(f"its card: keras-transformer show {shlex.quote(path)}; complete {path}/README.md")
         log("serve it:")
         print(serve_command(path), file=sys.stderr)
         log("ask it:")
         print(ask_command(path), file=sys.stderr)
+
+
+def log_precision(card) -> None:
+    """Says how fast each precision was, if `--precision auto` has timed them."""
+    if seconds := card.get("seconds_per_step"):
+        times = (
+            f"{name} {' and '.join(f'{1000 * x:.1f}' for x in pair)}"
+            for name, pair in seconds.items()
+        )
+        log(f"ms a step of 1 and of 16 sentences: {', '.join(times)}; took {card['precision']}")

@@ -1,15 +1,11 @@
 """A translator or a text generator as a SavedModel that runs without this package."""
 
-from dataclasses import replace
-
-import keras
 import tensorflow as tf
-from keras import ops
 
 from keras_transformer.checks import check_choice, check_texts
 from keras_transformer.decoding.result import LEAST_POSSIBLE
 from keras_transformer.export.card import write_card
-from keras_transformer.export.packed import pack
+from keras_transformer.export.precision import PRECISIONS, fastest_precision, in_precision
 from keras_transformer.export.seal import save_sealed
 from keras_transformer.export.tested_export import self_test
 from keras_transformer.export.warmup import (
@@ -19,11 +15,6 @@ from keras_transformer.export.warmup import (
 )
 from keras_transformer.version_directory import write_version
 
-PRECISIONS = ("float32", "bfloat16")
-# The layers that take most of the time. The sums around them and the logits need more than
-# bfloat16's 8 bits to rank close translations. The pattern matches whole paths, so it leaves out
-# `feed_forward_residual` and the like.
-SUBLAYERS = r".*/(self_attention|cross_attention|feed_forward)(/.*)?"
 # What of a graph is a setting of the export.
 LIMITS = ("max_source_length", "max_length", "batch_size", "num_parallel_batches")
 SELF_TEST_TEXTS = ("a", "1 2 3", "")
@@ -45,14 +36,17 @@ def export_saved_model(
     model comes from. The other arguments, the result and the errors are those of
     `Translator.export`.
     """
-    check_choice("precision", precision, PRECISIONS)
+    check_choice("precision", precision, (*PRECISIONS, "auto"))
     names = None if names is None else check_texts("signatures", names)
     if warmup is not None:
         warmup = check_texts("warmup", warmup)
         check_warmup(warmup)
 
     def write(path):
-        module = serving_module(graph, precision, names)
+        chosen, seconds = (precision, {})
+        if precision == "auto":
+            chosen, seconds = fastest_precision(graph)
+        module = serving_module(graph, chosen, names)
         save_sealed(module, path, module.signature_functions)
         if warmup is not None:
             write_warmup_requests(path, warmup)
@@ -61,7 +55,8 @@ def export_saved_model(
         settings = {
             "search": {"strategy": type(graph.strategy).__name__, **vars(graph.strategy)},
             "limits": {name: getattr(graph, name) for name in LIMITS if hasattr(graph, name)},
-            "precision": precision,
+            "precision": chosen,
+            **({"seconds_per_step": seconds} if seconds else {}),
             "signatures": sorted(module.signature_functions),
             "warmup_texts": 0 if warmup is None else len(warmup),
         }
@@ -72,8 +67,7 @@ def export_saved_model(
 
 def serving_module(graph, precision, names=None) -> tf.Module:
     """Builds what is saved: functions, weights and the tokenizer, and nothing of Keras."""
-    graph = replace(graph, model=serving_copy(graph.model, precision, graph.max_tokens))
-    weights = pack(graph.model)
+    graph, weights = in_precision(graph, precision)
     functions = {name: getattr(graph, name) for name in graph.signatures}
     for name in names or ():
         check_choice("signatures", name, functions)
@@ -84,27 +78,3 @@ def serving_module(graph, precision, names=None) -> tf.Module:
     module.tokenizer = graph.tokenizer
     module.signature_functions = {name: functions[name] for name in functions if name in chosen}
     return module
-
-
-def serving_copy(model, precision: str, max_length: int):
-    """Copies a model, with attention and feed-forward networks in `precision`.
-
-    With bfloat16 their weights need half the memory, and a CPU with instructions for it does about
-    twice the arithmetic. Embeddings, the sums of the residual connections, softmax, normalization,
-    logits and the scores of a search stay in float32.
-
-    Args:
-        model: a `Transformer` or a `LanguageModel`.
-        precision: one of `PRECISIONS`.
-        max_length: the length of the longest sequence, and of the copy's table of positions.
-
-    Returns:
-        A model of the same class.
-    """
-    policy = keras.dtype_policies.DTypePolicyMap("float32")
-    policy[SUBLAYERS] = keras.DTypePolicy(precision)
-    config = {**model.get_config(), "dtype": policy, "max_length": max_length}
-    copy = type(model).from_config(config)
-    for new, old in zip(copy.weights, model.weights, strict=True):
-        new.assign(ops.cast(old.value, new.dtype))
-    return copy

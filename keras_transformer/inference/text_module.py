@@ -60,8 +60,9 @@ class TextModule:
         Args:
             directory: the model's directory; versions count up from 1. If its name is a number,
                 it is the version itself.
-            precision: "float32" or "bfloat16", of attention and feed-forward networks; see
-                `serving_copy`.
+            precision: "float32"; "bfloat16", for attention and feed-forward networks; "int8", for
+                weights and embeddings, where its products are faster; "auto" for the fastest of
+                these on this machine.
             signatures: names of those that it has beside `serving_default`; all by default. With
                 fewer it is smaller and loads faster.
             overwrite: whether a version that exists is replaced.
@@ -74,7 +75,8 @@ class TextModule:
         Raises:
             ValueError: if the version exists, or `precision` is another.
             TypeError: if `signatures` or `warmup` is not a list of strings.
-            RuntimeError: if the exported model fails its self-test.
+            RuntimeError: if the exported model fails its self-test, or this TensorFlow has no
+                products in int8.
         """
         from keras_transformer.export.saved_model import export_saved_model
 

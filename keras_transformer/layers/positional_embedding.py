@@ -108,10 +108,14 @@ class PositionalEmbedding(KerasNames, keras.layers.Layer):
     def call(self, ids, position_ids=None):
         # Under a MirroredStrategy, `fit` traces the model with a mean of ids, which is a float.
         ids = ops.cast(ids, "int32")
-        x = ops.cast(take(self.embeddings, ids), "float32") * self.d_model**0.5  # (B, T, D)
+        x = self.lookup(ids) * self.d_model**0.5  # (B, T, D)
         if self.sinusoids:
             x = x + self.positions(ops.shape(ids)[1], position_ids)  # (B, T, D)
         return self.dropout_layer(ops.cast(x, self.compute_dtype))
+
+    def lookup(self, ids):
+        """Returns the rows of the embedding matrix for `ids` (B, T): float32 (B, T, D)."""
+        return ops.cast(take(self.embeddings, ids), "float32")
 
     def positions(self, length, position_ids=None):
         """Returns the sinusoids of `position_ids`, by default of the first `length` positions.

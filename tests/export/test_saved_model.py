@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import Transformer, Translator
-from keras_transformer.export import saved_model
-from keras_transformer.export.saved_model import serving_copy, serving_module
+from keras_transformer.export import packed, saved_model
+from keras_transformer.export.precision import serving_copy
+from keras_transformer.export.saved_model import serving_module
 from keras_transformer.version_directory import next_version, saved_model_path
 
 
@@ -189,9 +190,27 @@ def test_a_bfloat16_step_casts_no_cache(trained):
     assert casts and not [op.name for op in casts if tuple(op.outputs[0].shape) in shapes]
 
 
+@pytest.mark.slow
+def test_an_export_of_integers_translates_as_before(exported, sentences, tmp_path, monkeypatch):
+    monkeypatch.setattr(packed, "int8_wins", lambda *_: True)
+    translator = exported[0]
+    path = translator.export(tmp_path / "model", precision="int8", signatures=())
+
+    loaded = tf.saved_model.load(path)
+    output = loaded.signatures["serving_default"](text=tf.constant([*sentences[0], ""]))
+    expected = translator.translate([*sentences[0], ""])
+    assert [text.decode() for text in output["translation"].numpy()] == expected.texts
+    np.testing.assert_allclose(output["score"], expected.scores, rtol=0, atol=0.1)
+    matrices = [v for v in loaded.model_weights if len(v.shape) == 2]
+    assert {v.dtype for v in matrices} == {tf.int8, tf.qint8}
+    sizes = [v.dtype.size * np.prod(v.shape) for v in loaded.model_weights]
+    assert sum(sizes) < 0.5 * 4 * translator.model.count_params()
+
+
 def test_another_precision_is_refused(translator, tmp_path):
-    with pytest.raises(ValueError, match="precision must be one of 'float32', 'bfloat16'.*'int8'"):
-        translator.export(tmp_path / "model", precision="int8")
+    known = "precision must be one of 'float32', 'bfloat16', 'int8', 'auto', but is 'int4'"
+    with pytest.raises(ValueError, match=known):
+        translator.export(tmp_path / "model", precision="int4")
     assert names_in(tmp_path) == []
 
 

@@ -26,7 +26,7 @@ from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_
 from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.decoding.sampling import sample, seeds_of_rows
 from keras_transformer.decoding.strategies import length_penalty
-from keras_transformer.export.saved_model import serving_copy
+from keras_transformer.export.precision import serving_copy
 from tests.serving.served_ops import refused
 
 # A prompt of each length, one longer than the model reads, and one that it has never seen.

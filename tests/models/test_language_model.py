@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import Beam, LanguageModel, MaskedCrossentropy, beam_search
-from keras_transformer.export.saved_model import serving_copy
+from keras_transformer.export.precision import serving_copy
 from keras_transformer.models.language_model import split_prompts
 
 V, END = 23, 3

@@ -15,7 +15,7 @@ from keras_transformer import (
     Transformer,
     presets,
 )
-from keras_transformer.export.saved_model import serving_copy
+from keras_transformer.export.precision import serving_copy
 
 SMALL = {"num_layers": 3, "d_model": 16, "num_heads": 4, "d_ff": 32, "source_vocab_size": 24}
 TYINGS = {"all": 24, "source_target": 24, "target_output": 31, "none": 31}  # target vocabulary

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 
+from keras_transformer.export import packed
 from keras_transformer.export.seal import save_sealed
 
 pytestmark = pytest.mark.slow
@@ -124,6 +125,20 @@ def echo(tmp_path_factory):
     directory = tmp_path_factory.mktemp("echo")
     tf.saved_model.save(module, str(directory), {"echo": echo, "compiled": compiled})
     return directory
+
+
+@pytest.mark.parametrize("name", ["serving_default", "align"])
+def test_integers_give_the_same_bytes(name, exported, run_native, sentences, tmp_path, monkeypatch):
+    monkeypatch.setattr(packed, "int8_wins", lambda *_: True)
+    path = exported[0].export(tmp_path / "int8", precision="int8", signatures=["align"])
+    texts = [source.encode() for source in sentences[0]] + NASTY_TEXTS
+    expected = tf.saved_model.load(path).signatures[name](text=tf.constant(texts))
+    native = run_native(path, texts, name)
+    for output, values in expected.items():
+        assert native[output].tolist() == values.numpy().tolist() or output == "attention", output
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    with pytest.raises(AssertionError, match="Missing 0-th output from .*ONEDNN_OPTS_1"):
+        run_native(path, texts, name)
 
 
 @pytest.mark.parametrize("signature", ["greedy", "beam"])
