@@ -93,7 +93,14 @@ def _refuse_unknown_options(parser, words, names):
         name = word.partition("=")[0]
         is_value = not name.startswith("-") or word == "-" or NUMBER.match(word) or " " in name
         if not is_value and name not in names:
-            parser.error(f"there is no option {name}{meant(name, names)}")
+            hint = meant(name, names) or _elsewhere(name)
+            parser.error(f"there is no option {name}{hint}")
+
+
+def _elsewhere(name) -> str:
+    """Returns the commands that do have an option, or the empty string."""
+    have = [command for command in OPTIONS if name in {o.name for o in _options(command)}]
+    return f", which is one of {', '.join(have)}" if have else ""
 
 
 def _options(command) -> list[Option]:

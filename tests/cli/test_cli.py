@@ -71,6 +71,10 @@ def test_help_is_immediate_and_names_every_command():
         (["trian"], r"no command 'trian' \(did you mean train\?\)"),
         (["train"], "--out must be given"),
         (["train", "--otu", "x"], r"no option --otu \(did you mean --out\?\); see .* train --help"),
+        (
+            ["translate", "x", "--precision", "int8"],
+            "no option --precision, which is .* train, export",
+        ),
         (["translate", "x", "--beam", "3"], r"no option --beam \(did you mean --beam-size\?\)"),
         (["--verbose", "translate", "x"], "no option --verbose"),
         (["translate", "x", "a dog"], "a dog is one argument too many"),
