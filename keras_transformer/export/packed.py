@@ -46,10 +46,12 @@ def pack(model, precision: str = "float32", beam_size: int = 1) -> list[tf.Varia
     lm_head = model.lm_head_kernel()  # (V, D)
     rows = [count * beam_size for count in SENTENCES]
     more = pack_logits(model, try_int8 and int8_wins(*lm_head.shape[::-1], *rows))
-    if try_int8:
-        packed |= pack_embeddings(model, keep=not more)
-    if more and (projection := getattr(model, "output_projection", None)) is not None:
+    projection = getattr(model, "output_projection", None)
+    if more and projection is not None:
         packed[id(projection.kernel)] = []  # `more` stands for it
+    if try_int8:
+        for_logits = None if more or projection is not None else model.target_embedding
+        packed |= pack_embeddings(model, for_logits)
     variables = [packed.get(id(weight), [weight.value]) for weight in model.weights]
     return [*sum(variables, []), *more]
 
@@ -103,12 +105,12 @@ def pack_logits(model, int8) -> list[tf.Variable]:
     return []
 
 
-def pack_embeddings(model, keep) -> dict[int, list[tf.Variable]]:
+def pack_embeddings(model, for_logits) -> dict[int, list[tf.Variable]]:
     """Replaces the embeddings of a model by tables of integers.
 
     Args:
         model: as for `pack`.
-        keep: whether logits need the matrices themselves.
+        for_logits: the one whose floats the logits read, or None.
 
     Returns:
         As `pack_dense`.
@@ -119,7 +121,7 @@ def pack_embeddings(model, keep) -> dict[int, list[tf.Variable]]:
     for embedding in embeddings:
         table = Int8Table(embedding.embeddings)
         embedding.lookup = table.lookup
-        kept = [embedding.embeddings.value] if keep else []
+        kept = [embedding.embeddings.value] if embedding is for_logits else []
         packed[id(embedding.embeddings)] = [*table.variables, *kept]
     return packed
 
