@@ -16,6 +16,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, its ops are in the SavedModel
 
+from keras_transformer.version_directory import saved_model_path
+
 WORDS = [
     "a dog",
     "runs ",
@@ -47,12 +49,15 @@ INTS = [0, 1, 2, 3, 7, 64, 256, 257, 10**6, 2**31 - 1, -1, -7, -(2**31)]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("export", help="what export wrote: the path of a version")
+    parser.add_argument("export", help="what export wrote: a directory of versions, or a version")
     parser.add_argument("--requests", type=int, default=10_000, help="to each signature")
     parser.add_argument("--signatures", nargs="*", help="all by default")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    signatures = tf.saved_model.load(options.export).signatures
+    path = saved_model_path(options.export)
+    if path is None:
+        parser.error(f"{options.export} is no export; name a directory that export has written")
+    signatures = tf.saved_model.load(str(path)).signatures
     failures = 0
     for name in options.signatures or sorted(signatures):
         rng, start, found = np.random.default_rng(options.seed), time.perf_counter(), 0
