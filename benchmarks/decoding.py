@@ -1,6 +1,6 @@
-"""Translation by an exported SavedModel against CTranslate2: same weights, same sentences.
+"""Translation by an exported SavedModel, CTranslate2 and Marian: same weights, same sentences.
 
-    python benchmarks/decoding.py --json decoding.json
+    python benchmarks/decoding.py --json decoding.json --python marian=ENVIRONMENT/bin/python
     python benchmarks/decoding.py --cases multi30k --run runs/multi30k/raw-1 --test-data DIRECTORY
 
 Every case gives all engines the same work: weights, sentences, beams of the same size, as many
@@ -13,14 +13,16 @@ import json
 import multiprocessing
 import os
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import engines
-from arguments import new_file, positive
+from arguments import engine_and_interpreter, new_file, positive
 
 ENGINES = ("graph", "graph_bfloat16", "graph_int8", "xla", "ctranslate2", "ctranslate2_int8")
+MARIAN = ("marian", "marian_int8")
 
 PAUSE = 0.3  # seconds; the threads of an engine spin for about 0.2 after a call
 SHORTEST_TURN = 0.5  # seconds
@@ -34,7 +36,7 @@ def main():
         with tempfile.TemporaryDirectory() as directory:
             arguments = name, directory, options.threads, options.run, options.test_data
             in_a_process(engines.write, *arguments)
-            wanted = [e for e in options.engines if (e, name) != ("xla", engines.REAL_TEXT)]
+            wanted = [e for e in options.engines if engines.can_do(e, name)]
             seconds, results[name] = take_turns(name, directory, wanted, options)
             print_case(name, seconds, results[name])
     if options.json:
@@ -45,7 +47,12 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     every = [*engines.CASES, engines.REAL_TEXT]
     parser.add_argument("--cases", nargs="+", choices=every, metavar="CASE", help="by default all")
-    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES, metavar="ENGINE")
+    parser.add_argument(
+        "--engines", nargs="+", choices=ENGINES + MARIAN, metavar="ENGINE", help="by default all"
+    )
+    parser.add_argument(
+        "--python", type=engine_and_interpreter, action="append", default=[], metavar="marian=PATH"
+    )
     parser.add_argument("--repeats", type=positive, default=7)
     parser.add_argument("--threads", type=positive, default=os.cpu_count(), help="of each engine")
     parser.add_argument("--run", help=f"a trained run, for {engines.REAL_TEXT}")
@@ -54,6 +61,10 @@ def parse_options():
         "--json", type=new_file, metavar="FILE", help="target tokens a second: case -> engine"
     )
     options = parser.parse_args()
+    options.python = dict(options.python)
+    if options.python.keys() - {"marian"}:
+        parser.error("--python: only marian has an environment of its own; give marian=PATH")
+    options.engines = options.engines or ENGINES + MARIAN * bool(options.python)
     has_text = options.run or options.test_data
     options.cases = options.cases or (every if has_text else list(engines.CASES))
     if engines.REAL_TEXT in options.cases and not (options.run and options.test_data):
@@ -76,7 +87,8 @@ def take_turns(name, directory, wanted, options):
     pipes, processes, tokens = {}, [], {}
     for engine in wanted:
         pipes[engine], theirs = context.Pipe()
-        arguments = (theirs, engine, name, directory, options.threads)
+        python = options.python.get("marian", sys.executable)
+        arguments = (theirs, engine, name, directory, options.threads, python)
         processes.append(context.Process(target=serve, args=arguments, daemon=True))
         processes[-1].start()
         theirs.close()
@@ -93,12 +105,12 @@ def take_turns(name, directory, wanted, options):
     return seconds, {engine: tokens[engine] / seconds[engine] for engine in wanted}
 
 
-def serve(pipe, engine, name, directory, threads):
+def serve(pipe, engine, name, directory, threads, python):
     """An engine's process: says how many tokens a call gives, then times turns when asked to.
 
     In a turn it is called once to wake its threads, and then timed for a while.
     """
-    translate = engines.load(engine, name, directory, threads)
+    translate = engines.load(engine, name, directory, threads, python)
     for _ in range(WARM_UPS):
         translations = translate()
     pipe.send(engines.count_tokens(name, directory, translations))

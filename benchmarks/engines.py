@@ -8,9 +8,12 @@ import itertools
 import json
 import os
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+from workers import Worker
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as docs/serving.md says
@@ -56,8 +59,19 @@ def write(name, directory, threads, run=None, test_data=None):
         translator.export(directory / engine / "1", precision=precision, signatures=())
     for engine, quantization in (("ctranslate2", None), ("ctranslate2_int8", "int8")):
         translator.export_ctranslate2(directory / engine, quantization=quantization)
+    if name != REAL_TEXT:
+        from marian_model import write_marian
+
+        write_marian(model, tokenizer, directory / "marian", may_end=False)
+        settings = {**CASES[name]._asdict(), "threads": threads}
+        (directory / "marian" / "case.json").write_text(json.dumps(settings), "utf-8")
     tokenizer.save(directory / "tokenizer.model")
     (directory / "texts.json").write_text(json.dumps(texts), "utf-8")
+
+
+def can_do(engine, name):
+    """Whether an engine has the case: neither XLA nor Marian the real text (docs/results.md)."""
+    return name != REAL_TEXT or engine not in ("xla", "marian", "marian_int8")
 
 
 def build(name, run=None, test_data=None):
@@ -108,7 +122,7 @@ def build_real_text(run, test_data):
     return *load_run(run), texts, {"strategy": strategy, "batch_size": BATCH_SIZE}
 
 
-def load(engine, name, directory, threads):
+def load(engine, name, directory, threads, python=sys.executable):
     """An engine: a function without arguments that translates a case's sentences."""
     directory = Path(directory)
     texts = json.loads((directory / "texts.json").read_text("utf-8"))
@@ -116,6 +130,8 @@ def load(engine, name, directory, threads):
         return load_xla(CASES[name], texts)
     if engine.startswith("graph"):
         return load_graph(directory / engine / "1", texts, threads)
+    if engine.startswith("marian"):
+        return load_marian(CASES[name], directory, engine, python)
     if name == REAL_TEXT:
         return load_ctranslate2_text(directory, engine, texts, threads)
     return load_ctranslate2(CASES[name], directory, engine, texts, threads)
@@ -213,6 +229,17 @@ def processor_of(directory):
     import sentencepiece
 
     return sentencepiece.SentencePieceProcessor(model_file=str(directory / "tokenizer.model"))
+
+
+def load_marian(case, directory, engine, python):
+    """Marian, text to pieces, in a process of its environment, which is asked line by line."""
+    name = engine.replace("marian", "marian_translator")
+    worker = Worker(name, directory / "marian", python)
+
+    def translate():
+        assert worker.ask("translate")["value"] == case.batch_size * case.length
+
+    return translate
 
 
 def count_tokens(name, directory, translations) -> int:

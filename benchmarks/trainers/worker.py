@@ -16,13 +16,16 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-MODULES = {
-    "keras_transformer": "keras_transformer_engine",
-    "keras_jax": "keras_jax_engine",
-    "opennmt_tf": "opennmt_tf_engine",
-    "keras_hub": "keras_hub_engine",
-    "torch_eager": "torch_engine",
-    "torch_compiled": "torch_engine",
+# A module with a class Engine, and what its constructor is told beside the case.
+ENGINES = {
+    "keras_transformer": ("keras_transformer_engine", {}),
+    "keras_jax": ("keras_jax_engine", {}),
+    "opennmt_tf": ("opennmt_tf_engine", {}),
+    "keras_hub": ("keras_hub_engine", {}),
+    "torch_eager": ("torch_engine", {}),
+    "torch_compiled": ("torch_engine", {"compiled": True}),
+    "marian_translator": ("marian_translator", {}),
+    "marian_translator_int8": ("marian_translator", {"int8": True}),
 }
 PREFIX = "@"  # libraries print lines of their own
 
@@ -30,8 +33,8 @@ PREFIX = "@"  # libraries print lines of their own
 def main():
     name, directory = sys.argv[1], Path(sys.argv[2])
     case = json.loads((directory / "case.json").read_text("utf-8"))
-    options = {"compiled": True} if name == "torch_compiled" else {}
-    engine = importlib.import_module(MODULES[name]).Engine(case, directory, **options)
+    module, options = ENGINES[name]
+    engine = importlib.import_module(module).Engine(case, directory, **options)
     answer({"ready": True})
     for line in sys.stdin:
         start = time.perf_counter()
