@@ -1,4 +1,4 @@
-"""Training on two cores: this library, OpenNMT-tf, KerasHub and PyTorch in turns.
+"""Training on two cores: this library, OpenNMT-tf, KerasHub, PyTorch and Marian in turns.
 
     python benchmarks/training.py --text DIRECTORY/train --json training.json \
         --python opennmt_tf=ENVIRONMENT/bin/python --python torch_eager=ENVIRONMENT/bin/python
@@ -24,7 +24,7 @@ from arguments import engine_and_interpreter, new_file, positive
 from workers import Worker
 
 OURS = "keras_transformer"
-ENGINES = (OURS, "opennmt_tf", "keras_hub", "torch_eager", "torch_compiled")
+ENGINES = (OURS, "opennmt_tf", "keras_hub", "torch_eager", "torch_compiled", "marian")
 TRAINING = {"warmup_steps": 2000, "batch_tokens": 4096}
 CASES = {
     "tiny_multi30k": {
