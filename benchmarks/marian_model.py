@@ -3,7 +3,7 @@
 Marian's Transformer is the paper's but for two things. Its sinusoids have other frequencies, with
 all sines before all cosines (`sinusoids`); and its decoder begins with a vector of zeros in the
 place of the start token's. Both cost the same. A model that has these two, too, computes the same
-numbers there and here (`tests/benchmarks/test_marian.py`).
+numbers there and here (`marian_parity.py`).
 """
 
 import numpy as np
