@@ -22,6 +22,7 @@ class Engine:
             max_length_factor=case["length"] / case["source_length"],
             mini_batch=-(-len(self.texts) // threads),
             cpu_threads=threads,
+            skip_cost="" if case["beam_size"] == 1 else None,  # greedy: no need of the normalizer
             no_spm_decode="",
             # The model's own logits forbid what must not be chosen.
             allow_unk="",
