@@ -16,7 +16,7 @@ TRAIN_OPTIONS = [
     *("--synthetic", "--num-pairs", "34000", "--preset", "tiny", "--dropout", "0"),
     *("--vocab-size", "1000", "--batch-tokens", "2048", "--label-smoothing", "0"),
     *("--warmup-steps", "300", "--learning-rate-scale", "0.6", "--cooldown", "0.7"),
-    *("--epochs", "2", "--force"),
+    *("--epochs", "2", "--norm-last", "--average", "0", "--early-stopping", "0", "--force"),
 ]
 NUM_TEST_PAIRS, NUM_SHOWN = 500, 5
 MODULE_COMMAND = "python -m keras_transformer"

@@ -226,6 +226,8 @@ def check_training(options) -> None:
         need("tensorflow_datasets", "tensorflow-datasets", "--tfds")
     if options.plots:
         need("matplotlib", "matplotlib", "--plots")
+    if options.norm_first and options.norm_last:
+        raise ValueError("--norm-first and --norm-last exclude each other; give one of them.")
     if options.r_drop_delay is not None and not options.r_drop:
         raise ValueError("--r-drop-delay needs R-Drop; add --r-drop 5.")
     check_scores(options)

@@ -18,6 +18,8 @@ ARGUMENTS = {
     "position": "positions",
     "tie": "tied_embeddings",
 }
+# How many matrices of the vocabulary's size a model has, by which of them are one.
+EMBEDDINGS = {"all": 1, "source_target": 2, "target_output": 2, "none": 3}
 
 
 def model_size(options) -> dict:
@@ -37,3 +39,19 @@ def model_size(options) -> dict:
         del size["num_decoder_layers"]
     check_heads(size["d_model"], size["num_heads"])
     return size
+
+
+def num_weights(size: dict, vocab_size: int) -> int:
+    """Returns about how many weights a model has: those of its matrices.
+
+    Args:
+        size: what `model_size` returns.
+        vocab_size: the number of subwords.
+    """
+    d_model, is_gated = size["d_model"], size.get("activation", "relu").endswith("glu")
+    feed_forward = (3 if is_gated else 2) * d_model * size["d_ff"]
+    decoders = size.get("num_decoder_layers", size["num_layers"])
+    encoder = size["num_layers"] * (4 * d_model**2 + feed_forward)
+    decoder = decoders * (8 * d_model**2 + feed_forward)
+    embeddings = EMBEDDINGS[size.get("tied_embeddings", "all")] * vocab_size * d_model
+    return encoder + decoder + embeddings

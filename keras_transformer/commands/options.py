@@ -59,6 +59,7 @@ PAIRS = (
 ERRORS = Option(
     "--errors", "at invalid UTF-8: stop, or skip the pair", ("strict", "skip"), "strict"
 )
+BY_SIZE = "; by the size of the text"
 TOKENIZER_LINES = Option(
     "--tokenizer-lines", "learn the vocabulary from N lines, drawn by --seed", "N", 1_000_000
 )
@@ -78,17 +79,18 @@ MODEL = (
     "model",
     Option("--preset", "its size", ("tiny", "small", "base", "big"), "tiny"),
     Option("--tokenizer", "take this one, and learn none; see the command tokenizer", "FILE"),
-    Option("--vocab-size", "subwords of the shared vocabulary", "N", 8000),
+    Option("--vocab-size", f"subwords of the shared vocabulary{BY_SIZE}", "N"),
     TOKENIZER_LINES,
-    Option("--encoder-layers", "these and the next five: the preset's by default", "N"),
+    Option("--encoder-layers", "these and the next four: the preset's by default", "N"),
     Option("--decoder-layers", "layers of the decoder", "N"),
     Option("--d-model", "width of the model", "N"),
     Option("--num-heads", "heads of each attention", "N"),
     Option("--d-ff", "width of the feed-forward networks", "N"),
-    Option("--dropout", "of sub-layers and embeddings", "SHARE"),
+    Option("--dropout", f"of sub-layers and embeddings{BY_SIZE}", "SHARE"),
     Option("--attention-dropout", "of the attention's shares (0)", "SHARE"),
     Option("--norm", "of layers (layer_norm)", ("layer_norm", "rms_norm")),
-    Option("--norm-first", "normalize before a sub-layer, not after it"),
+    Option("--norm-first", f"normalize before each sub-layer{BY_SIZE}"),
+    Option("--norm-last", f"normalize after each sub-layer, as the paper does{BY_SIZE}"),
     Option(
         "--activation",
         "of the feed-forward networks; those in *glu are gated (relu)",
@@ -106,12 +108,16 @@ TRAINING = (
     Option("--out", "directory to write", "OUT", required=True),
     Option("--force", "replace the run in OUT: train from the start"),
     Option("--resume", "continue the run in OUT, if there is one, with its options"),
-    Option("--epochs", "passes over the text", "N", 20),
+    Option("--epochs", f"passes over the text{BY_SIZE}", "N"),
     Option("--max-steps", "instead of --epochs: end after N steps", "N"),
     Option("--valid-steps", "validate and keep every N steps, as if these were an epoch", "N"),
     Option("--max-minutes", "begin no epoch that would end after X minutes", "X"),
-    Option("--early-stopping", "stop after N epochs without a better score", "N"),
-    Option("--batch-tokens", "target positions in a batch", "N", 4096),
+    Option(
+        "--early-stopping",
+        f"stop after N epochs without a better score, 0 for never{BY_SIZE}",
+        "N_OR_0",
+    ),
+    Option("--batch-tokens", f"target positions in a batch{BY_SIZE}", "N"),
     Option("--micro-batches", "split each batch into N parts, to save memory", "N", 1),
     Option("--max-length", "leave out pairs with more tokens", "N", 200),
     Option(
@@ -131,9 +137,11 @@ TRAINING = (
 )
 OPTIMIZATION = (
     "optimization and regularization",
-    Option("--warmup-steps", "steps to the largest learning rate", "N", 4000),
-    Option("--learning-rate-scale", "factor of the paper's learning rate", "X", 1.0),
-    Option("--cooldown", "last share of the steps, in which the rate falls to 0", "SHARE", 0.0),
+    Option("--warmup-steps", f"steps to the largest learning rate{BY_SIZE}", "N"),
+    Option("--learning-rate-scale", f"factor of the paper's learning rate{BY_SIZE}", "X"),
+    Option(
+        "--cooldown", f"last share of the steps, in which the rate falls to 0{BY_SIZE}", "SHARE"
+    ),
     Option("--clip-norm", "largest norm of the gradient", "X"),
     Option("--label-smoothing", "probability spread over the vocabulary", "SHARE", 0.1),
     Option("--bpe-dropout", "split words at random; 0.1 is usual", "SHARE", 0.0),
@@ -150,7 +158,11 @@ KEPT = (
     ),
     Option("--save-minutes", "within an epoch, save a state every X minutes", "X", 10.0),
     Option("--metric", "tells the best epoch, for --early-stopping, too", ("bleu", "chrf"), "bleu"),
-    Option("--average", "at the end, keep the mean of the last N epochs", "N"),
+    Option(
+        "--average",
+        f"at the end, keep the mean of the last N epochs, 0 for none{BY_SIZE}",
+        "N_OR_0",
+    ),
     BLEU_TOKENIZE,
     Option("--plots", "draw attention, the search and masks of a sentence after every epoch"),
     Option("--profile", "profile steps 10 to 15"),

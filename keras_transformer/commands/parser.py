@@ -48,6 +48,8 @@ class Parser(argparse.ArgumentParser):
 class CommandLine(Parser):
     """The parser of the whole line. `typed` in what it returns holds the options that were typed.
 
+    A command lists in `chosen` the options to which it gave a value that suits.
+
     It knows no abbreviations, and names the option or the command that was probably meant.
     """
 
@@ -61,6 +63,7 @@ class CommandLine(Parser):
         options.rest = passed_on
         known = _options(options.command)
         options.typed = frozenset(option.key for option in known if hasattr(options, option.key))
+        options.chosen = []
         for option in known:
             if option.key not in options.typed:
                 setattr(options, option.key, False if option.values is None else option.default)

@@ -107,6 +107,8 @@ def record_to_go_on_with(options) -> RunRecord | None:
             setattr(options, name, [value] if is_one_file else value)
     if "epochs" in typed and "max_steps" not in typed:
         options.max_steps = None
+    chosen = [name for name in record.chosen if name not in typed]
+    options.chosen = [name for name in chosen if getattr(options, name) is not None]
     return record
 
 

@@ -81,7 +81,7 @@ def kept_mean(first, last, scores, options) -> dict:
         "metric": options.metric if is_known else None,
         "value": value,
         "signature": signature(options.metric, options.bleu_tokenize) if is_known else None,
-        "why": f"the mean of epochs {first} to {last}, as --average {options.average} asks",
+        "why": f"the mean of epochs {first} to {last}, by --average {options.average}",
     }
 
 

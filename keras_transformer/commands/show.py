@@ -75,7 +75,8 @@ def facts(card) -> dict[str, str]:
         "precision": card.get("precision"),
         "text": _lines(card.get("texts")),
         "tokenizer": _text("", card.get("tokenizer")),
-        "options": _options(card.get("options")),
+        "options": _options(card.get("options"), without=card.get("chosen") or ()),
+        "chosen": _chosen(card),
         "versions": _pairs(card.get("versions")),
         "machine": _pairs(card.get("machine")),
         "began": _time(card.get("began")),
@@ -140,7 +141,7 @@ def _flat(card) -> dict[str, str]:
 
 def _progress(card) -> str:
     history, options = card["history"], card.get("options") or {}
-    if options.get("epochs") is None:
+    if options.get("epochs") is None and options.get("max_steps") is None:
         return ""
     state = "finished" if card["is_finished"] else "not finished"
     step = history[-1].get("step", 0) if history else 0
@@ -188,9 +189,20 @@ def _pairs(values) -> str:
     return ", ".join(f"{name} {_value(value)}" for name, value in shown.items())
 
 
-def _options(options) -> str:
+def _chosen(card) -> str:
+    """Returns the options that were not given, but chosen by the size of the text."""
+    options = card.get("options") or {}
+    chosen = {name: options.get(name) for name in card.get("chosen") or ()}
+    return f"by the size of the text: {_options(chosen)}" if chosen else ""
+
+
+def _options(options, without=()) -> str:
     """Returns the options as they would be typed, those without a value left out."""
-    given = {name: x for name, x in (options or {}).items() if x is not None and x is not False}
+    given = {
+        name: x
+        for name, x in (options or {}).items()
+        if x is not None and x is not False and name not in without
+    }
     return " ".join(
         dashed([name]) if value is True else f"{dashed([name])} {_value(value)}"
         for name, value in given.items()

@@ -13,6 +13,7 @@ from keras_transformer.commands.model_size import model_size
 from keras_transformer.commands.progress import duration, stage
 from keras_transformer.commands.resume import CHECKPOINTS, HISTORY, LOGS, SAMPLED, STORE
 from keras_transformer.commands.run_history import sentence
+from keras_transformer.commands.time_plan import fit_into_time
 from keras_transformer.commands.training_callbacks import Callbacks
 from keras_transformer.commands.training_data import (
     dataset_of,
@@ -71,26 +72,32 @@ def train(options, record, files) -> None:
     out = Path(options.out)
     resumes = goes_on(record, out)
     data = training_data(options, files, record, resumes)
-    asked = resume.recorded_options(options)
     precision = chosen_precision(options, record if resumes else None)
     options.precision = workers.agreed(options, precision)
     keras.utils.set_random_seed(options.seed)
     plan = Plan.of(options, data.train.num_batches)
+    with stage("building the model", quiet=options.quiet), model_scope(options.strategy):
+        model = build_model(data.tokenizer, plan.total_steps, options)
+    if record is None and options.max_minutes and "epochs" in options.chosen:
+        fit_into_time(model, data, options)
+        plan = Plan.of(options, data.train.num_batches)
+        with model_scope(options.strategy):
+            compile_model(model, plan.total_steps, options)
     make_sampled_until(data.train, plan.total_steps)
     report(data, plan.total_steps, options)
+    asked = resume.recorded_options(options)
     vocabulary = tokenizer_record(data.tokenizer)
     facts = {name: text.sha256 for name, text in files.items()}
     facts |= {"vocabulary": vocabulary, "number of steps": plan.total_steps}
     workers.refuse_differences(options, asked, facts)
-    with stage("building the model", quiet=options.quiet), model_scope(options.strategy):
-        model = build_model(data.tokenizer, plan.total_steps, options)
     # It may refuse an option, so nothing is cleared before.
     callbacks = Callbacks(model, data, plan, options)
     if resumes:
-        record = record.changed(options=asked, is_finished=False)
+        record = record.changed(options=asked, chosen=options.chosen, is_finished=False)
     else:
         known = {**vocabulary, "vocab_size": data.tokenizer.vocab_size}
-        record = RunRecord(asked, data.records, known, options.precision)
+        chosen = {"chosen": options.chosen}
+        record = RunRecord(asked, data.records, known, options.precision, **chosen)
         if not isinstance(data.texts.train, TokenStore):
             shutil.rmtree(out / STORE, ignore_errors=True)  # of an earlier run
         record = begin(record, data.tokenizer, out)
@@ -188,7 +195,14 @@ def build_model(tokenizer, total_steps, options) -> Transformer:
     dtype = policy(options.precision, size["d_model"], size["d_ff"])
     size |= {"max_length": max(MODEL_LENGTH, options.max_length), "dtype": dtype}
     model = Transformer(**size, source_vocab_size=tokenizer.vocab_size)
-    rise = size["d_model"], options.warmup_steps, options.learning_rate_scale
+    compile_model(model, total_steps, options)
+    log(f"{model.count_params():,} parameters, {dtype}")
+    return model
+
+
+def compile_model(model, total_steps, options) -> None:
+    """Gives a model its optimizer, with the schedule for so many steps, and its loss."""
+    rise = model_size(options)["d_model"], options.warmup_steps, options.learning_rate_scale
     cooldown_steps = int(options.cooldown * total_steps)
     schedule = TransformerSchedule(*rise, cooldown_steps=cooldown_steps, total_steps=total_steps)
     adam = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
@@ -199,5 +213,3 @@ def build_model(tokenizer, total_steps, options) -> Transformer:
         micro_batches=options.micro_batches,
         r_drop=options.r_drop,
     )
-    log(f"{model.count_params():,} parameters, {dtype}")
-    return model

@@ -21,7 +21,7 @@ from keras_transformer.commands.run_history import (
     kept_epoch,
     kept_mean,
 )
-from keras_transformer.commands.training_progress import ShowTraining
+from keras_transformer.commands.training_progress import NoteOverfitting, ShowTraining
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.inference.inspection import inspect_translation
@@ -30,6 +30,7 @@ from keras_transformer.inference.training_translator import TrainingTranslator
 from keras_transformer.inference.translator import Translator
 from keras_transformer.pure_steps import compiled
 from keras_transformer.training import callbacks, checkpoints, epoch_weights, tensorboard
+from keras_transformer.training.card import METRICS
 from keras_transformer.training.shards import default_shards
 from keras_transformer.visualization.attention import mean_attention
 from keras_transformer.visualization.figures import new_figure
@@ -58,10 +59,11 @@ class Callbacks:
         self.best, self.mean = callbacks.KeepBest(self._save, **watched), None
         self.on_kept = lambda kept: None  # is told of each new model in the run directory
         keep = options.keep or default_keep(model.count_params())
-        keep = max(keep, options.average or 0)
+        if "average" not in options.chosen:  # which asks for no more room
+            keep = max(keep, options.average or 0)
         self.weights = epoch_weights.EpochWeights(self.out / CHECKPOINTS, keep=keep, **watched)
         patience = options.early_stopping
-        self.early = patience and callbacks.StopEarly(patience, **watched)
+        self.early = callbacks.StopEarly(patience, **watched) if patience else None
         self.history = WriteHistory(self.out, lambda: self.checkpoint.history)
         self.translations = None
         delay = options.r_drop_delay and callbacks.DelayRDrop(options.r_drop_delay)
@@ -90,6 +92,8 @@ class Callbacks:
             num_texts = 0 if data.valid is None else len(data.texts.valid.sources)
             self.shown = ShowTraining(plan, self.checkpoint, self.best, num_texts)
             every.append(self.shown)
+        self.overfitting = NoteOverfitting()
+        every.append(self.overfitting)
         self.all = [callback for callback in every if callback is not None]
         sizes = model.count_params(), keep, plan.epochs_left(0), data.valid is not None
         report_disk(self.out, *sizes)
@@ -101,7 +105,7 @@ class Callbacks:
         if checkpoint.total_steps is None:  # of an earlier version, which saved only after epochs
             checkpoint.total_steps = checkpoint.epoch * self.plan.epoch_steps
         for epoch, logs in enumerate(checkpoint.history):
-            for callback in (self.best, self.weights, self.early, self.limit):
+            for callback in (self.best, self.weights, self.early, self.limit, self.overfitting):
                 if callback is not None:
                     callback.replay(epoch, logs)
         if self.limit is not None:
@@ -152,8 +156,8 @@ class Callbacks:
 
     def finish(self) -> None:
         """Averages the last epochs, if asked to, and writes what the projector shows."""
-        if self.options.average is not None:
-            paths = self.weights.last(self.options.average)
+        if self.options.average:
+            paths = self.weights.last(min(self.options.average, self.weights.keep))
             with stage(f"averaging {len(paths)} epochs", quiet=self.options.quiet):
                 epoch_weights.average_weights(self.model, paths)
                 self._save_mean(len(paths))
@@ -170,10 +174,16 @@ class Callbacks:
         self.on_kept(kept_epoch(self.best, self.best.epoch, self.options))
 
     def _save_mean(self, number):
-        save_run(self.model, self.tokenizer, self.out, dtype="float32")
+        """Saves the mean; one that nobody asked for only if no epoch has a better score."""
         scores, monitor, last = {}, self.translations, self.checkpoint.epoch
         if monitor is not None:
             scores = monitor.score(monitor.translate(monitor.sources), monitor.references)
+        value, best = scores.get(self.options.metric), self.best.best
+        if "average" in self.options.chosen and best is not None and value < best:
+            name = METRICS[self.options.metric]
+            log(f"their mean has {name} {value:.1f}, less than the best epoch, which is kept")
+            return
+        save_run(self.model, self.tokenizer, self.out, dtype="float32")
         self.mean = kept_mean(last - number + 1, last, scores, self.options)
         self.on_kept(self.mean)
 

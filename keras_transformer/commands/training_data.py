@@ -9,6 +9,7 @@ from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.commands import resume
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.progress import stage
+from keras_transformer.commands.recipe import Text, choose, choose_vocab_size
 from keras_transformer.commands.resume import SAMPLED
 from keras_transformer.commands.training_text import (
     Texts,
@@ -21,6 +22,7 @@ from keras_transformer.data.epochs import endless_ahead
 from keras_transformer.data.pair_batches import PairBatches
 from keras_transformer.data.sampled_epochs import SampledEpochs
 from keras_transformer.data.shares import EpochSequence, Share
+from keras_transformer.data.token_rows import tokenize_rows
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.vocabulary import draw_sample
@@ -28,6 +30,9 @@ from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.inference.run_directory import TOKENIZER
 from keras_transformer.training.jax_devices import num_batch_shards, process
 from keras_transformer.training.run_record import TextRecord
+
+# From so many texts the number of tokens of all is known well enough.
+MOST_SAMPLED = 10_000
 
 
 class TrainingData(NamedTuple):
@@ -67,12 +72,29 @@ def training_data(options, files, record, resumes) -> TrainingData:
     corpora = corpus_records(options, texts)
     if record is not None:
         resume.refuse_other_texts(record, corpora)
+    elif store is None and options.tokenizer is None:
+        choose_vocab_size(options, len(texts.train.targets))
     with stage(vocabulary_stage(options, resumes or store), quiet=options.quiet):
         tokenizer = make_tokenizer(texts, options, known)
     refuse_other_vocabulary(store, tokenizer)
+    if record is None:
+        choose(options, text_size(texts, tokenizer), tokenizer.vocab_size)
     with stage("splitting the text into subwords", quiet=options.quiet):
         train, valid = batches(texts, tokenizer, options)
     return TrainingData(texts, files | corpora, tokenizer, train, valid)
+
+
+def text_size(texts, tokenizer) -> Text:
+    """Returns the size of the text to train on; without a store, from a sample of its targets."""
+    is_validated = texts.valid is not None
+    if isinstance(texts.train, TokenStore):
+        pairs = len(texts.train) - len(texts.train.left_out)
+        tokens = int(texts.train.pairs.targets.offsets[-1]) * pairs // len(texts.train) + pairs
+        return Text(pairs, tokens, is_validated)
+    targets = texts.train.targets
+    sample = targets[:: -(-len(targets) // MOST_SAMPLED)]
+    tokens = int(tokenize_rows(sample, tokenizer).lengths.sum()) + len(sample)
+    return Text(len(targets), tokens * len(targets) // len(sample), is_validated)
 
 
 def make_sampled_until(batches, num_steps) -> None:
@@ -160,15 +182,20 @@ def report(data, total_steps, options) -> None:
     """Logs what there is to train on, what was left out and why, and what looks like a mistake."""
     texts, tokenizer, train, valid = data.texts, data.tokenizer, data.train, data.valid
     log(f"{len(train.kept):,} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
-    is_learnt = options.tokenizer is None and options.store is None
+    has_size = options.vocab_size is not None and "vocab_size" not in options.chosen
     log(f"{tokenizer.vocab_size:,} subwords, {train.num_target_tokens:,} target tokens per epoch")
-    if is_learnt and tokenizer.vocab_size < options.vocab_size:
+    if has_size and tokenizer.vocab_size < options.vocab_size:
         log(
             f"note: the text has only {tokenizer.vocab_size} subwords, fewer than --vocab-size "
             f"{options.vocab_size}; give fewer (some thousand is usual for little text), or more "
             "text"
         )
-    if valid is not None:
+    if valid is None:
+        log(
+            "note: no text to validate on, so nothing shows whether the model learns its text by "
+            "heart; name some with --valid-source and --valid-target, or add --valid-split 1000"
+        )
+    else:
         if note := bleu_note(texts.valid.targets, options.bleu_tokenize):
             log(note)
         if reasons := skipped(texts.valid, valid):

@@ -17,6 +17,8 @@ SHOWN = (
     ("val_bleu", "BLEU", "{:.1f}"),
     ("val_chrf", "chrF", "{:.1f}"),
 )
+# A loss rises if after so many epochs it is this share above the lowest.
+RISING_EPOCHS, LEAST_RISE = 3, 0.01
 
 
 class Plan(NamedTuple):
@@ -41,6 +43,37 @@ class Plan(NamedTuple):
     def epochs_left(self, steps: int) -> int:
         """Returns how many epochs follow these steps; the last of them may be shorter."""
         return max(0, -(-(self.total_steps - steps) // self.epoch_steps))
+
+
+class NoteOverfitting(keras.callbacks.Callback):
+    """Says once if the loss on the text to validate on rises, epoch after epoch.
+
+    Place it after the callback that shows the epoch.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.losses, self.is_noted = [], False
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self.replay(epoch, logs or {}):
+            return
+        best = min(self.losses)
+        log(
+            f"note: the validation loss has risen since epoch {self.losses.index(best) + 1}, from "
+            f"{best:.3f} to {self.losses[-1]:.3f}: the model learns its text by heart. A higher "
+            "--dropout, --bpe-dropout 0.1 or --r-drop 5 is against that, and so is more text"
+        )
+
+    def replay(self, epoch, logs) -> bool:
+        """Remembers an epoch, also of a resumed run; returns whether the rise is to be noted."""
+        if "val_loss" not in logs or self.is_noted:
+            return False
+        self.losses.append(logs["val_loss"])
+        best = min(self.losses)
+        waited = len(self.losses) - 1 - self.losses.index(best)
+        self.is_noted = waited >= RISING_EPOCHS and self.losses[-1] > best * (1 + LEAST_RISE)
+        return self.is_noted
 
 
 class ShowTraining(keras.callbacks.Callback):

@@ -11,8 +11,16 @@ import numpy as np
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.prepare import shown, text_files
 from keras_transformer.commands.progress import stage
+from keras_transformer.commands.recipe import choose_vocab_size
 from keras_transformer.commands.resume import STORE, TOKENIZER
-from keras_transformer.data.corpus import Corpus, CorpusError, read_files, read_tfds, read_tsv
+from keras_transformer.data.corpus import (
+    Corpus,
+    CorpusError,
+    read_files,
+    read_tfds,
+    read_tsv,
+    stream_lines,
+)
 from keras_transformer.data.prepare import has_plan, prepare_planned, store_plan
 from keras_transformer.data.subwords import join_ids_to_texts
 from keras_transformer.data.token_store import TokenStore
@@ -51,14 +59,23 @@ def training_store(options, files, record) -> TokenStore | None:
     out, texts, known = Path(options.out) / STORE, text_files(options), {}
     for file in files.values():
         known[file.name] = {"size": file.size, "sha256": file.sha256}
-    tokenizer = Vocabulary(options.vocab_size, options.tokenizer_lines, options.seed)
     if options.tokenizer is not None:
         tokenizer = Path(options.tokenizer).read_bytes()
+    else:
+        if options.vocab_size is None:
+            with stage("counting the lines", quiet=options.quiet):
+                choose_vocab_size(options, num_lines(options.target or options.tsv))
+        tokenizer = Vocabulary(options.vocab_size, options.tokenizer_lines, options.seed)
     plan = store_plan(texts, tokenizer, options.errors, known=known)
     if record is not None and not has_plan(out, plan):
         tokenizer = (Path(options.out) / TOKENIZER).read_bytes()
         plan = store_plan(texts, tokenizer, options.errors, known=known)
     return prepare_planned(out, plan, texts, tokenizer, replace=True, show=shown(options))
+
+
+def num_lines(files) -> int:
+    """Counts the lines of text files."""
+    return sum(1 for file in files for _ in stream_lines(file))
 
 
 def is_large(options) -> bool:

@@ -75,6 +75,7 @@ def read_shard(text) -> Shard:
 KINDS = {
     "STRATEGY": read_strategy,
     "N": number_reader(int, "an integer of at least 1", 1),
+    "N_OR_0": number_reader(int, "an integer of at least 0", 0),
     "SEED": number_reader(int, "an integer in [0, 2**32)", 0, 2**32),
     "X": number_reader(float, "a positive number", math.ulp(0.0)),
     "SHARE": number_reader(float, "a number in [0, 1)", 0, 1),

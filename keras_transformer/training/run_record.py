@@ -11,9 +11,9 @@ import keras_transformer
 from keras_transformer.checks import PRECISIONS
 from keras_transformer.files import FileError, fingerprint, read_json, write_json
 
-RECORD, FORMAT = "record.json", 2
-# Format 1 has no `kept`, and one file for each option.
-FORMATS = (1, 2)
+RECORD, FORMAT = "record.json", 3
+# Format 1 has no `kept`, and one file for each option; format 2 has no `chosen`.
+FORMATS = (1, 2, 3)
 PACKAGES = ("keras", "tensorflow", "tensorflow-text")
 VALUES = (str, int, float, bool, type(None))  # what an option can be
 
@@ -81,7 +81,7 @@ class RunRecord:
     """What made a run, to go on with it, to compare it, or to make it again.
 
     Args:
-        options: what was asked for, by the names of the options.
+        options: what the run was trained with, by the names of the options.
         texts: each text that was read, by the option that named it.
         tokenizer: the `fingerprint` of the tokenizer's file, with its "vocab_size".
         precision: "float32", "bfloat16" or "float16", in which the run computes.
@@ -92,6 +92,7 @@ class RunRecord:
         is_finished: whether there is no epoch left to train.
         kept: which epoch the run has kept: its "epoch", "metric", "value", the metric's
             "signature", and "why". None before the first epoch ends, and in a run of format 1.
+        chosen: the names of those options that were not given, but chosen by the size of the text.
         format: the number of this schema. A reader knows all formats up to its own.
     """
 
@@ -106,6 +107,7 @@ class RunRecord:
     has_begun: bool = False
     is_finished: bool = False
     kept: dict[str, str | int | float | None] | None = None
+    chosen: list[str] = field(default_factory=list)
     format: int = FORMAT
 
     @classmethod
@@ -138,6 +140,8 @@ class RunRecord:
             raise ValueError(f"precision is {self.precision!r}")
         if self.kept is not None:
             _check_values("kept", self.kept)
+        if not (isinstance(self.chosen, list) and set(self.chosen) <= set(self.options)):
+            raise TypeError(f"chosen is {self.chosen!r}, not a list of names of options")
         for name in ("began", "ended"):
             if not isinstance(getattr(self, name), str | None):
                 raise TypeError(f"{name} is {getattr(self, name)!r}")

@@ -1,0 +1,146 @@
+"""What `train` chooses by the size of the text: at four sizes, between them, beside options."""
+
+import itertools
+
+import pytest
+
+from keras_transformer import presets
+from keras_transformer.commands import recipe
+from keras_transformer.commands.model_size import model_size, num_weights
+from keras_transformer.commands.parser import build_parser
+from keras_transformer.commands.recipe import Model, Text
+from keras_transformer.commands.training_data import text_size
+from keras_transformer.commands.training_progress import NoteOverfitting
+from keras_transformer.commands.training_text import Texts
+from keras_transformer.data.corpus import Corpus
+from keras_transformer.models.transformer import Transformer
+
+TINY = Model(2_300_000, 128)
+CAPTIONS = Text(29_000, 410_000)
+# Sizes of text, and what suits them, as papers and other libraries train on such sizes.
+SIZES = {
+    Text(2_000, 26_000): {"batch_tokens": 1024, "dropout": 0.3, "norm_first": True},
+    CAPTIONS: {"batch_tokens": 2048, "epochs": 30, "dropout": 0.3, "average": 10},
+    Text(300_000, 4_000_000): {"batch_tokens": 4096, "epochs": 20, "early_stopping": 6},
+    Text(4_500_000, 130_000_000): {"batch_tokens": 24_576, "epochs": 10, "norm_last": True},
+}
+
+
+def parse(*arguments):
+    return build_parser().parse_args(["train", "--out", "x", *arguments])
+
+
+@pytest.mark.parametrize("text", SIZES)
+def test_what_suits_a_size_is_what_is_usual_for_it(text):
+    found = recipe.recipe(text, TINY, {})
+    assert SIZES[text].items() <= found.items()
+    other = "norm_last" if "norm_first" in found else "norm_first"
+    assert set(found) == set(recipe.CHOSEN) - {other}
+    assert found["cooldown"] == 0.5
+
+
+def test_what_suits_changes_one_way_and_smoothly_with_the_size():
+    sizes = [int(10_000 * 1.1**i) for i in range(110)]
+    found = [recipe.recipe(Text(size // 14, size), TINY, {}) for size in sizes]
+    for name, sign in {"batch_tokens": 1, "warmup_steps": 1, "epochs": -1, "dropout": -1}.items():
+        for one, other in itertools.pairwise(settings[name] for settings in found):
+            # A batch is rounded, and the number of steps with it.
+            assert sign * (other - one) >= (-0.1 * one if name == "warmup_steps" else 0), name
+            assert other < 1.3 * one and one < 1.3 * other + 0.05, name
+    steps = [s["epochs"] * size / s["batch_tokens"] for s, size in zip(found, sizes, strict=True)]
+    assert steps[0] < 2_500 and steps[-1] > 50_000
+    assert ["norm_first" in settings for settings in found] == sorted(
+        ("norm_first" in settings for settings in found), reverse=True
+    )
+    words = [recipe.vocab_size(pairs) for pairs in (2_000, 29_000, 300_000, 4_500_000)]
+    assert words == [2_000, 8_000, 16_000, 32_000]
+
+
+def test_the_largest_rate_is_the_models_own_whatever_the_warm_up():
+    for d_model, peak in ((128, 0.004), (512, 0.0007), (1024, 0.0005)):
+        for warmup_steps in (100, 1_000, 4_000):
+            found = recipe.recipe(CAPTIONS, Model(10**7, d_model), {"warmup_steps": warmup_steps})
+            scale = found["learning_rate_scale"]
+            assert scale * (d_model * warmup_steps) ** -0.5 == pytest.approx(peak, rel=0.05)
+
+
+def test_an_option_that_is_given_stays_and_others_follow():
+    usual = recipe.recipe(CAPTIONS, TINY, {})
+    for name, value in usual.items():
+        assert name not in recipe.recipe(CAPTIONS, TINY, {name: value})
+    large = recipe.recipe(CAPTIONS, TINY, {"batch_tokens": 8192})
+    assert usual["epochs"] < large["epochs"] < 4 * usual["epochs"]
+    assert large["warmup_steps"] < usual["warmup_steps"]
+    short = recipe.recipe(CAPTIONS, TINY, {"max_steps": 400})
+    assert short["warmup_steps"] == 100 and "epochs" not in short and short["average"] == 0
+    often = recipe.recipe(CAPTIONS, TINY, {"max_steps": 400, "valid_steps": 20})
+    assert often["average"] == 6
+    assert "early_stopping" not in recipe.recipe(CAPTIONS._replace(is_validated=False), TINY, {})
+    assert not {"norm_first", "norm_last"} & set(recipe.recipe(CAPTIONS, TINY, {"norm_last": True}))
+
+
+def test_the_options_get_what_was_chosen_and_it_is_said(capsys):
+    options = parse("--dropout", "0", "--epochs", "7")
+    recipe.choose_vocab_size(options, CAPTIONS.pairs)
+    recipe.choose(options, CAPTIONS, 8000)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("29,000 pairs with 0.41 million target tokens, 0.18 for each weight")
+    assert said[1].split()[:4] == ["--vocab-size", "8000", "--batch-tokens", "2048"]
+    assert (options.dropout, options.epochs) == (0, 7)
+    assert not {"dropout", "epochs", "norm_last"} & set(options.chosen)
+    # What was chosen can be typed, and is then no longer chosen.
+    typed = parse("--dropout", "0", "--epochs", "7", *said[1].split())
+    recipe.choose(typed, CAPTIONS, 8000)
+    assert typed.chosen == []
+    for name in (*recipe.CHOSEN, "vocab_size"):
+        assert getattr(typed, name) == (getattr(options, name) or getattr(typed, name)), name
+
+
+def test_a_time_takes_the_place_of_the_epochs():
+    options = parse("--norm-last")
+    recipe.choose(options, CAPTIONS, 8000)
+    assert options.epochs == 30
+    recipe.choose(options, CAPTIONS, 8000, max_steps=40, batch_tokens=2048)
+    assert (options.epochs, options.max_steps, options.warmup_steps) == (None, 40, 10)
+    assert options.norm_last and not options.norm_first
+    assert set(options.chosen) >= {"max_steps", "batch_tokens"} and "epochs" not in options.chosen
+
+
+@pytest.mark.parametrize("preset, noted", [("tiny", "base"), ("small", "base"), ("base", None)])
+def test_a_model_that_is_small_for_its_text_is_noted(preset, noted, capsys):
+    recipe.choose(parse("--preset", preset), Text(4_500_000, 130_000_000), 32_000)
+    assert (f"--preset {noted} learns more" in capsys.readouterr().err) is (noted is not None)
+
+
+def test_the_weights_of_a_model_are_counted_without_building_it():
+    few = ["--encoder-layers", "1", "--decoder-layers", "2"]
+    size = model_size(parse(*few, "--tie", "none", "--activation", "swiglu"))
+    model = Transformer(**size, source_vocab_size=500)
+    assert num_weights(size, 500) == pytest.approx(model.count_params(), rel=0.02)
+    assert num_weights(presets.BIG, 37_000) == pytest.approx(213e6, rel=0.02)  # as the paper says
+
+
+def test_the_tokens_of_a_text_are_counted_in_a_sample(tokenizer, sentences, monkeypatch):
+    texts = Texts(Corpus(*sentences, {}), None)
+    ids = tokenizer.tokenize(sentences[1]).to_list()
+    exact = sum(map(len, ids)) + len(ids)
+    assert text_size(texts, tokenizer) == Text(len(ids), exact, False)
+    monkeypatch.setattr("keras_transformer.commands.training_data.MOST_SAMPLED", len(ids) // 2)
+    found = text_size(texts, tokenizer).target_tokens
+    assert found != exact and found == pytest.approx(exact, rel=0.5)
+
+
+def test_a_loss_that_rises_is_noted_once_also_after_a_resume(capsys):
+    losses = [3.0, 2.0, 2.1, 2.05, 2.2, 2.4]
+    for resumed_after in range(len(losses)):
+        note = NoteOverfitting()
+        for epoch, loss in enumerate(losses):
+            call = note.replay if epoch < resumed_after else note.on_epoch_end
+            call(epoch, {"val_loss": loss})
+        said = capsys.readouterr().err
+        assert said.count("has risen since epoch 2, from 2.000 to 2.200") == (resumed_after < 5)
+    note = NoteOverfitting()
+    for epoch, loss in enumerate([3.0, 2.0, 2.01, 2.01, 2.01, 1.99]):
+        note.on_epoch_end(epoch, {"val_loss": loss})
+    note.on_epoch_end(6, {})
+    assert capsys.readouterr().err == ""
