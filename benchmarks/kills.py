@@ -88,6 +88,7 @@ def command(out, text, options):
     arguments += ["--max-steps", options.steps, "--valid-steps", options.valid_steps]
     arguments += ["--valid-split", 8, "--precision", "float32", "--clip-norm", 1.0]
     arguments += ["--warmup-steps", 50, "--ema", 0.9, "--bpe-dropout", 0.1, "--average", 2]
+    arguments += ["--early-stopping", 0]
     arguments += ["--micro-batches", 2, "--r-drop", 1, "--r-drop-delay", 2, "--cooldown", 0.5]
     arguments += ["--save-minutes", 1e-6, "--resume", "--quiet", "--out", out]
     return [sys.executable, __file__, "train", *map(str, arguments)]

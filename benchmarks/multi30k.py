@@ -12,15 +12,20 @@ shown.
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
-import tensorflow as tf
 from arguments import interpreter, positive
-from training import as_pieces, write_case
+from side_by_side import (
+    AVERAGE,
+    BEAM_SIZE,
+    call_ours,
+    opennmt_tf,
+    tokenizer_at,
+    train_command_line,
+)
 
-from keras_transformer import Tokenizer, presets
+from keras_transformer import presets
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.evaluation.scores import score_translations
 
@@ -42,8 +47,8 @@ LINES = {
         {**SETTINGS, "vocab_size": 8000, "pre_norm": True, "length_bucket_width": 8},
     ),
 }
-AVERAGE = 10
-BEAM_SIZE = 5
+# The recipes are the paper's, with its norm after each sub-layer.
+OURS = {"preset": "tiny", "norm_last": True, "average": AVERAGE, "early_stopping": 0}
 # The published protocol divides by the length, n. For captions, ((5 + n) / 6) ** 1.4 is as steep.
 LENGTH_PENALTY = 1.4
 BLEU_TOKENIZE = {TOKENIZED: "none", RAW: "13a"}
@@ -89,68 +94,26 @@ def files(options, split, suffix):
 
 def train_keras_transformer(run, suffix, settings, seed, options):
     """Trains with the command line, or goes on, and translates with it."""
-    command = [sys.executable, "-m", "keras_transformer"]
-    arguments = {
-        "preset": "tiny",
-        **settings,
-        "epochs": options.epochs,
-        "average": AVERAGE,
-        "seed": seed,
-        "out": run,
-    }
-    for name, split in (("", "train"), ("valid-", "val")):
-        pair = files(options, split, suffix)
-        arguments |= dict(zip((f"{name}source", f"{name}target"), pair, strict=True))
+    arguments = {"cooldown": 0, **OURS, **settings, "epochs": options.epochs, "seed": seed}
     arguments["bleu_tokenize"] = BLEU_TOKENIZE[suffix]
-    call([*command, "train", "--resume", *as_options(arguments)])
+    train_command_line(
+        run, files(options, "train", suffix), files(options, "val", suffix), **arguments
+    )
     source, target = files(options, "test_2016_flickr", suffix)
     arguments = {"source": source, "target": target, "output": run / "translations.txt"}
     arguments |= {"beam_size": BEAM_SIZE, "length_penalty": options.length_penalty}
-    call([*command, "evaluate", str(run), *as_options(arguments)])
+    call_ours("evaluate", run, **arguments)
     return (run / "translations.txt").read_text("utf-8").splitlines()
-
-
-def call(command):
-    """Runs a command; where it fails it has said why, and the benchmark ends with its status."""
-    if status := subprocess.run(command).returncode:
-        sys.exit(status)
-
-
-def as_options(arguments):
-    return [
-        text
-        for name, value in arguments.items()
-        for text in (f"--{name.replace('_', '-')}", str(value))
-    ]
 
 
 def train_opennmt_tf(run, suffix, settings, seed, options):
     """Trains and translates in its own environment, in the pieces of this library's tokenizer."""
-    tokenizer, sides = read_training_pieces(run, suffix, settings, options)
-    case = {**presets.TINY, **settings, "vocab_size": tokenizer.vocab_size, "seed": seed}
-    case |= {"epochs": options.epochs, "average": AVERAGE}
-    case["search"] = {"beam_width": BEAM_SIZE, "length_penalty": options.length_penalty}
-    write_case(case, sides, run)
+    train = files(options, "train", suffix)
+    tokenizer = tokenizer_at(run / "tokenizer.model", train, settings["vocab_size"])
+    case = {**presets.TINY, **settings, "seed": seed, "epochs": options.epochs}
     source, _ = files(options, "test_2016_flickr", suffix)
-    rows = tokenizer.tokenize(read_lines(source)).to_list()
-    (run / "test.txt").write_text(as_pieces(rows), "utf-8")
-    worker = Path(__file__).parent / "trainers" / "opennmt_tf_translator.py"
-    call([options.python, str(worker), str(run)])
-    lines = (run / "translations.txt").read_text("utf-8").splitlines()
-    ids = [[int(piece[1:]) for piece in line.split()] for line in lines]
-    texts = tokenizer.detokenize(tf.ragged.constant(ids, dtype="int32")).numpy()
-    return [text.decode("utf-8", "replace") for text in texts]
-
-
-def read_training_pieces(run, suffix, settings, options):
-    """The tokenizer and the ids of the training text's two sides."""
-    texts = [read_lines(path) for path in files(options, "train", suffix)]
-    path = run / "tokenizer.model"
-    if not path.is_file():
-        run.mkdir(parents=True, exist_ok=True)
-        Tokenizer.train_on_texts(texts[0] + texts[1], vocab_size=settings["vocab_size"]).save(path)
-    tokenizer = Tokenizer.load(path)
-    return tokenizer, [tokenizer.tokenize(side).to_list() for side in texts]
+    searches = [(source, options.length_penalty)]
+    return opennmt_tf(run, train, tokenizer, case, searches, options.python)[0]
 
 
 def score(path, translations, suffix, options):

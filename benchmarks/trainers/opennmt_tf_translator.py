@@ -1,10 +1,10 @@
-"""Trains OpenNMT-tf for some epochs, averages the last checkpoints and translates a file.
+"""Trains OpenNMT-tf for some epochs, averages the last checkpoints and translates files.
 
     python opennmt_tf_translator.py DIRECTORY
 
-DIRECTORY holds what `write_case` of benchmarks/training.py writes and `test.txt`, in pieces; the
-translations go to `translations.txt`. A checkpoint is kept after every epoch, from which a process
-that is started again goes on.
+DIRECTORY holds what `write_case` of benchmarks/training.py writes and the texts to translate, in
+pieces. The case's "translations" names each text, the file for its translations and the length
+penalty. A checkpoint is kept after every epoch, from which a process that is started again goes on.
 """
 
 import json
@@ -22,8 +22,10 @@ def main():
     engine = Engine(case, directory)
     train(engine, case["epochs"], case["average"])
     average(engine, case["average"])
-    lines = translate(engine.model, directory / "test.txt")
-    (directory / "translations.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    for search in case["translations"]:
+        engine.model.params["length_penalty"] = search["length_penalty"]
+        lines = translate(engine.model, directory / search["source"])
+        (directory / search["translation"]).write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def train(engine, epochs, keep):

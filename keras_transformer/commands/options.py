@@ -111,13 +111,18 @@ TRAINING = (
     Option("--epochs", f"passes over the text{BY_SIZE}", "N"),
     Option("--max-steps", "instead of --epochs: end after N steps", "N"),
     Option("--valid-steps", "validate and keep every N steps, as if these were an epoch", "N"),
-    Option("--max-minutes", "begin no epoch that would end after X minutes", "X"),
+    Option(
+        "--max-minutes",
+        "begin no epoch that would end after X minutes; without --epochs, train as many as fit",
+        "X",
+    ),
     Option(
         "--early-stopping",
         f"stop after N epochs without a better score, 0 for never{BY_SIZE}",
         "N_OR_0",
     ),
     Option("--batch-tokens", f"target positions in a batch{BY_SIZE}", "N"),
+    Option("--num-buckets", "shapes of batches; fewer mix more lengths, and pad more", "N", 16),
     Option("--micro-batches", "split each batch into N parts, to save memory", "N", 1),
     Option("--max-length", "leave out pairs with more tokens", "N", 200),
     Option(

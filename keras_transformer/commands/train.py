@@ -75,21 +75,14 @@ def train(options, record, files) -> None:
     precision = chosen_precision(options, record if resumes else None)
     options.precision = workers.agreed(options, precision)
     keras.utils.set_random_seed(options.seed)
-    plan = Plan.of(options, data.train.num_batches)
-    with stage("building the model", quiet=options.quiet), model_scope(options.strategy):
-        model = build_model(data.tokenizer, plan.total_steps, options)
-    if record is None and options.max_minutes and "epochs" in options.chosen:
-        fit_into_time(model, data, options)
-        plan = Plan.of(options, data.train.num_batches)
-        with model_scope(options.strategy):
-            compile_model(model, plan.total_steps, options)
+    vocabulary = tokenizer_record(data.tokenizer)
+    facts = {name: text.sha256 for name, text in files.items()}
+    facts |= {"vocabulary": vocabulary, "number of batches": data.train.num_batches}
+    workers.refuse_differences(options, resume.recorded_options(options), facts)
+    model, plan = planned_model(data, record is None, options)
     make_sampled_until(data.train, plan.total_steps)
     report(data, plan.total_steps, options)
     asked = resume.recorded_options(options)
-    vocabulary = tokenizer_record(data.tokenizer)
-    facts = {name: text.sha256 for name, text in files.items()}
-    facts |= {"vocabulary": vocabulary, "number of steps": plan.total_steps}
-    workers.refuse_differences(options, asked, facts)
     # It may refuse an option, so nothing is cleared before.
     callbacks = Callbacks(model, data, plan, options)
     if resumes:
@@ -113,6 +106,19 @@ def train(options, record, files) -> None:
         return
     log(sentence(kept))
     log(f"wrote {options.out}; next: keras-transformer export {options.out} DIRECTORY")
+
+
+def planned_model(data, begins, options) -> tuple[Transformer, Plan]:
+    """Builds the model, and plans how long it trains: of a new run, what there is time for."""
+    plan = Plan.of(options, data.train.num_batches)
+    with stage("building the model", quiet=options.quiet), model_scope(options.strategy):
+        model = build_model(data.tokenizer, plan.total_steps, options)
+    if begins and options.max_minutes and "epochs" in options.chosen:
+        fit_into_time(model, data, options)
+        plan = Plan.of(options, data.train.num_batches)
+        with model_scope(options.strategy):
+            compile_model(model, plan.total_steps, options)
+    return model, plan
 
 
 def goes_on(record, out) -> bool:

@@ -136,6 +136,7 @@ def vocabulary_stage(options, is_known) -> str:
 def batches(texts, tokenizer, options):
     """Makes the `TokenBatches` to train and to validate on; the latter may be None."""
     sizes = {"batch_tokens": options.batch_tokens, "max_pair_length": options.max_length}
+    sizes["num_buckets"] = options.num_buckets
     random = {"seed": options.seed, "bpe_dropout": options.bpe_dropout}
     if isinstance(texts.train, TokenStore):
         train = texts.train.batches(**sizes, **random, folder=Path(options.out) / SAMPLED)

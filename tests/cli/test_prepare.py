@@ -20,6 +20,8 @@ from keras_transformer.training.run_record import RunRecord
 
 SMALLEST = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
 OPTIONS = ["--batch-tokens", "64", "--precision", "float32", "--quiet"]
+# What else follows from the number of epochs, in which trainings differ here.
+OPTIONS += ["--warmup-steps", "4000", "--learning-rate-scale", "1", "--cooldown", "0"]
 VOCABULARY = ["--vocab-size", "300"]
 
 

@@ -12,6 +12,7 @@ from keras_transformer.cli import main
 from keras_transformer.commands import train as train_command
 from keras_transformer.commands import training_text
 from keras_transformer.commands.parser import build_parser
+from keras_transformer.commands.recipe import Text, choose
 from keras_transformer.commands.resume import check_out
 from keras_transformer.commands.train import build_model, chosen_precision
 from keras_transformer.commands.training_data import TrainingData, bleu_note, report
@@ -39,7 +40,8 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
     valid = tmp_path / "valid.en"
     valid.write_text("a dog " * 30 + "\n" + "a dog " * 150 + "\na dog runs\n", "utf-8")
     valid = ["--valid-source", str(valid), "--valid-target", str(valid), "--max-length", "30"]
-    assert main(["train", *text, *valid, *options, "--out", str(out)]) == 0
+    long = ["--warmup-steps", "4000"]
+    assert main(["train", *text, *valid, *options, *long, "--out", str(out)]) == 0
     printed = capsysbinary.readouterr().err.decode()
     assert "all 2 steps are within --warmup-steps 4000" in printed
     assert "1 validation pairs (skipped: 2 more tokens than --max-length)" in printed
@@ -129,6 +131,7 @@ def test_what_a_failed_save_has_left_is_trained_again(leftover, refused, tmp_pat
 @pytest.mark.parametrize(("longest", "expected"), [("200", 2048), ("5000", 5000)])
 def test_a_model_reads_all_lengths_that_are_trained_on(smallest, tokenizer, longest, expected):
     options = build_parser().parse_args(["train", "--out", "x", "--max-length", longest])
+    choose(options, Text(9, 99), tokenizer.vocab_size)
     assert build_model(tokenizer, 10, options).get_config()["max_length"] == expected
 
 
@@ -150,6 +153,7 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_noted(tokenizer, sentences, c
     batches = TokenBatches(*sentences, tokenizer)
     for asked, noted in (("100000", True), (str(tokenizer.vocab_size), False)):
         options = build_parser().parse_args(["train", "--out", "x", "--vocab-size", asked])
+        choose(options, Text(9, 99), tokenizer.vocab_size)
         data = TrainingData(Texts(corpus, None), {}, tokenizer, batches, None)
         report(data, 10**6, options)
         note = f"the text has only {tokenizer.vocab_size} subwords, fewer than --vocab-size {asked}"

@@ -22,6 +22,7 @@ OPTIONS = (
     *("--vocab-size", "300", "--d-model", "8", "--num-heads", "2", "--d-ff", "8"),
     *("--encoder-layers", "1", "--decoder-layers", "1", "--dropout", "0.2", "--clip-norm", "1"),
     *("--precision", "float32", "--batch-tokens", "100000", "--warmup-steps", "3"),
+    *("--learning-rate-scale", "1", "--cooldown", "0", "--norm-last"),
 )
 
 

@@ -62,10 +62,12 @@ def test_every_damage_of_a_record_is_one_line(record, tmp_path):
 @pytest.mark.parametrize(
     "name, value, message",
     [
-        ("format", 99, r"has format 99, but this version reads only \(1, 2\); install"),
+        ("format", 99, r"has format 99, but this version reads only \(1, 2, 3\); install"),
         ("options", [], r"options is \[\], not an object"),
         ("kept", [1], r"kept is \[1\], not an object"),
         ("options", {"seed": [1]}, r"options has \[1\] for seed"),
+        ("chosen", "epochs", r"chosen is 'epochs', not a list of names of options"),
+        ("chosen", ["epochs", "x"], r"chosen is \['epochs', 'x'\], not a list"),
         ("texts", {"source": {"name": "x"}}, "missing 2 required"),
         ("texts", ["x"], "has no attribute 'items'"),
         ("precision", "float8", "precision is 'float8'"),
@@ -93,10 +95,10 @@ def test_a_record_is_data_that_others_can_read(record, tmp_path):
     assert json.loads((tmp_path / RECORD).read_text("utf-8"))["texts"]["source"]["size"] == 7
 
 
-def test_a_record_of_the_first_format_is_read_and_written_as_the_second(record, tmp_path):
+def test_a_record_of_the_first_format_is_read_and_written_as_the_present_one(record, tmp_path):
     record.write(tmp_path)
     values = read_json(tmp_path / RECORD)
-    assert values.pop("kept") is None
+    assert values.pop("kept") is None and values.pop("chosen") == []
     write_json(tmp_path / RECORD, values | {"format": 1})
     read = RunRecord.read(tmp_path)
     assert read == record and read.format == FORMAT

@@ -1,0 +1,73 @@
+"""`--max-minutes` and averages: the schedule is for the steps that fit, a mean has to be better."""
+
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.commands import recipe, time_plan, training_callbacks
+from keras_transformer.commands.parser import build_parser
+from keras_transformer.commands.recipe import Text
+from keras_transformer.commands.training_callbacks import Callbacks
+from keras_transformer.data.batching import TokenBatches
+from keras_transformer.models.transformer import Transformer
+from keras_transformer.training.losses import MaskedCrossentropy
+from keras_transformer.training.variables import as_arrays, training_variables
+
+
+@pytest.mark.parametrize(
+    "seconds, chosen",
+    [
+        (0.1, {"epochs": 30}),  # there is time for all that suit
+        (0.4, {"epochs": 10, "average": 3}),
+        (4.0, {"epochs": 1, "average": 0}),
+        (40.0, {"epochs": None, "max_steps": 24, "warmup_steps": 6}),
+    ],
+)
+def test_as_many_epochs_are_trained_as_fit(seconds, chosen, monkeypatch, capsys):
+    text = Text(29_000, 410_000)
+    monkeypatch.setattr(time_plan, "seconds_of_a_step", lambda *_: seconds)
+    monkeypatch.setattr(time_plan, "text_size", lambda *_: text)
+    options = build_parser().parse_args(["train", "--out", "x", "--max-minutes", "20", "--quiet"])
+    recipe.choose(options, text, 8000)
+    train = SimpleNamespace(num_batches=240)
+    data = SimpleNamespace(train=train, texts=None, tokenizer=SimpleNamespace(vocab_size=8000))
+    time_plan.fit_into_time(None, data, options)
+    assert chosen.items() <= vars(options).items()
+    steps = options.max_steps or options.epochs * train.num_batches
+    assert options.warmup_steps == pytest.approx(steps / 4, rel=0.05)
+    assert steps * seconds <= 20 * 60 and options.batch_tokens == 2048
+    assert "--max-minutes 20 are " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_steps_that_are_timed_leave_no_trace(tokenizer, sentences):
+    batches = TokenBatches(*sentences, tokenizer, batch_tokens=32)
+    size = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8, "dropout": 0.3}
+    model = Transformer(**size, source_vocab_size=tokenizer.vocab_size)
+    model.compile(keras.optimizers.Adam(0.1), loss=MaskedCrossentropy())
+    before = as_arrays(training_variables(model))
+    assert time_plan.seconds_of_a_step(model, batches) > 0
+    for one, other in zip(before, as_arrays(training_variables(model)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "chosen, best, is_kept",
+    [(["average"], 21.0, False), (["average"], 19.0, True), ([], 21.0, True)],
+)
+def test_a_mean_that_nobody_asked_for_is_kept_if_it_is_better(
+    chosen, best, is_kept, monkeypatch, capsys
+):
+    saved = []
+    monkeypatch.setattr(training_callbacks, "save_run", lambda *_, **__: saved.append(1))
+    options = SimpleNamespace(metric="bleu", bleu_tokenize="13a", average=3, chosen=chosen)
+    monitor = SimpleNamespace(sources=["a"], references=["b"], translate=lambda texts: texts)
+    monitor.score = lambda *_: {"bleu": 20.0}
+    run = SimpleNamespace(model=None, tokenizer=None, out=None, options=options, mean=None)
+    run.translations, run.best = monitor, SimpleNamespace(best=best)
+    run.checkpoint, run.on_kept = SimpleNamespace(epoch=5), lambda kept: None
+    Callbacks._save_mean(run, 3)
+    assert bool(saved) is is_kept and (run.mean is not None) is is_kept
+    assert ("less than the best epoch, which is kept" in capsys.readouterr().err) is not is_kept
