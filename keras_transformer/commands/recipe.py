@@ -14,8 +14,8 @@ from keras_transformer.commands.options import dashed, given_options
 # rows is interpolated, all on logarithmic scales. The rows are 2,000 and 29,000 captions, and
 # about the sizes of IWSLT and of WMT.
 ROWS = (
-    (25_000, 1_024, 100),
-    (400_000, 2_048, 30),
+    (40_000, 1_024, 100),
+    (450_000, 2_048, 30),
     (4_000_000, 4_096, 20),
     (130_000_000, 24_576, 10),
 )
@@ -28,7 +28,7 @@ MOST_SUBWORDS = 32_000
 MOST_TOKENS_NORM_FIRST = 20_000_000
 BATCH_MULTIPLE = 128
 # Positions of a batch for each token, since sentences are padded.
-PADDING = 1.2
+PADDING = 1.1
 COOLDOWN, LONGEST_WARMUP = 0.5, 4_000
 # The largest learning rate, of a model of this width.
 PEAK_RATE, PEAK_WIDTH, PEAK_POWER = 0.004, 128, -1.25
@@ -192,7 +192,7 @@ def as_typed(values: dict) -> str:
 def short(number: int) -> str:
     """Writes a large number in two or three digits.
 
-    >>> short(412_345), short(26_100), short(130_100_000)
-    ('0.41 million', '26,100', '130 million')
+    >>> short(462_043), short(26_100), short(130_100_000)
+    ('0.46 million', '26,100', '130 million')
     """
     return f"{number:,}" if number < 100_000 else f"{float(f'{number / 1e6:.2g}'):,g} million"

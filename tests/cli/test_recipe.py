@@ -16,10 +16,10 @@ from keras_transformer.data.corpus import Corpus
 from keras_transformer.models.transformer import Transformer
 
 TINY = Model(2_300_000, 128)
-CAPTIONS = Text(29_000, 410_000)
+CAPTIONS = Text(29_000, 462_000)
 # Sizes of text, and what suits them, as papers and other libraries train on such sizes.
 SIZES = {
-    Text(2_000, 26_000): {"batch_tokens": 1024, "dropout": 0.3, "norm_first": True},
+    Text(2_000, 40_000): {"batch_tokens": 1024, "dropout": 0.3, "norm_first": True},
     CAPTIONS: {"batch_tokens": 2048, "epochs": 30, "dropout": 0.3, "average": 10},
     Text(300_000, 4_000_000): {"batch_tokens": 4096, "epochs": 20, "early_stopping": 6},
     Text(4_500_000, 130_000_000): {"batch_tokens": 24_576, "epochs": 10, "norm_last": True},
@@ -84,7 +84,7 @@ def test_the_options_get_what_was_chosen_and_it_is_said(capsys):
     recipe.choose_vocab_size(options, CAPTIONS.pairs)
     recipe.choose(options, CAPTIONS, 8000)
     said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("29,000 pairs with 0.41 million target tokens, 0.18 for each weight")
+    assert said[0].startswith("29,000 pairs with 0.46 million target tokens, 0.2 for each weight")
     assert said[1].split()[:4] == ["--vocab-size", "8000", "--batch-tokens", "2048"]
     assert (options.dropout, options.epochs) == (0, 7)
     assert not {"dropout", "epochs", "norm_last"} & set(options.chosen)

@@ -26,7 +26,7 @@ from keras_transformer.training.variables import as_arrays, training_variables
     ],
 )
 def test_as_many_epochs_are_trained_as_fit(seconds, chosen, monkeypatch, capsys):
-    text = Text(29_000, 410_000)
+    text = Text(29_000, 462_000)
     monkeypatch.setattr(time_plan, "seconds_of_a_step", lambda *_: seconds)
     monkeypatch.setattr(time_plan, "text_size", lambda *_: text)
     options = build_parser().parse_args(["train", "--out", "x", "--max-minutes", "20", "--quiet"])
