@@ -25,11 +25,21 @@ RECORDED = [
     for option in OPTIONS["train"]
     if isinstance(option, Option) and option.key not in UNRECORDED
 ]
+# What earlier versions took for options that now follow from the size of the text.
+FORMER_DEFAULTS = {
+    "vocab_size": 8000,
+    "batch_tokens": 4096,
+    "epochs": 20,
+    "warmup_steps": 4000,
+    "learning_rate_scale": 1.0,
+    "cooldown": 0.0,
+}
+# Of the options that a record of an earlier version lacks.
 DEFAULTS = {
     option.key: False if option.values is None else option.default
     for option in OPTIONS["train"]
     if isinstance(option, Option)
-}
+} | FORMER_DEFAULTS
 # A run that was stopped before it was saved leaves at most these.
 LEFTOVERS = {RECORD, TOKENIZER, LOGS, CHECKPOINTS, HISTORY, CONFIG, WEIGHTS, STORE, SAMPLED}
 
@@ -101,8 +111,8 @@ def record_to_go_on_with(options) -> RunRecord | None:
     _refuse_other_options(record, options)
     typed = getattr(options, "typed", RECORDED)
     for name in RECORDED:
-        if name not in typed and name in record.options:
-            value = record.options[name]
+        if name not in typed:
+            value = record.options.get(name, DEFAULTS[name])
             is_one_file = name in TEXT_FILES and isinstance(value, str)
             setattr(options, name, [value] if is_one_file else value)
     if "epochs" in typed and "max_steps" not in typed:

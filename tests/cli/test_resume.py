@@ -19,7 +19,7 @@ from keras_transformer import presets
 from keras_transformer.cli import main
 from keras_transformer.commands import resume
 from keras_transformer.commands.parser import build_parser
-from keras_transformer.files import fingerprint
+from keras_transformer.files import fingerprint, read_json, write_json
 from keras_transformer.inference.run_directory import load_run
 from keras_transformer.training import checkpoints
 from keras_transformer.training.callbacks import StopOnNaN
@@ -127,6 +127,20 @@ def test_an_option_that_an_older_record_lacks_has_its_default(run, capsys):
     options = {name: value for name, value in record.options.items() if name != "d_model"}
     record.changed(options=options).write(run)
     assert "--d-model is not given, but typed 32" in refused(["--d-model", "32"], run, capsys)
+
+
+def test_a_record_of_an_earlier_version_goes_on_as_that_version_trained(run):
+    values = read_json(run / RECORD)
+    assert "dropout" in values.pop("chosen")
+    new = {"norm_last", "num_buckets", "warmup_steps", "cooldown"}
+    options = {name: value for name, value in values["options"].items() if name not in new}
+    options |= {"norm_first": False, "dropout": None, "average": None, "early_stopping": None}
+    write_json(run / RECORD, values | {"format": 2, "options": options})
+    found = build_parser().parse_args(["train", "--out", str(run), "--resume"])
+    assert resume.record_to_go_on_with(found).chosen == found.chosen == []
+    assert options.items() >= {"dropout": found.dropout, "average": found.average}.items()
+    assert (found.warmup_steps, found.cooldown, found.num_buckets) == (4000, 0.0, 16)
+    assert not found.norm_first and not found.norm_last
 
 
 def test_all_that_differ_are_named_at_once(run, capsys):
