@@ -41,8 +41,8 @@ def model_size(options) -> dict:
     return size
 
 
-def num_weights(size: dict, vocab_size: int) -> int:
-    """Returns about how many weights a model has: those of its matrices.
+def num_parameters(size: dict, vocab_size: int) -> int:
+    """Returns about how many parameters a model has: those of its matrices.
 
     Args:
         size: what `model_size` returns.

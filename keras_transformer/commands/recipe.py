@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.commands.messages import log
-from keras_transformer.commands.model_size import model_size, num_weights
+from keras_transformer.commands.model_size import model_size, num_parameters
 from keras_transformer.commands.options import dashed, given_options
 
 # By the target tokens of a text: those of a batch, and passes over the text. What lies between two
@@ -19,7 +19,7 @@ ROWS = (
     (4_000_000, 4_096, 20),
     (130_000_000, 24_576, 10),
 )
-# By the target tokens for each weight of the model: less text needs more dropout.
+# By the target tokens for each parameter of the model: less text needs more dropout.
 DROPOUT = ((0.6, 0.3), (2.0, 0.1))
 # By the number of pairs, up to which so many subwords serve. More text fills more of them.
 SUBWORDS = ((5_000, 2_000), (20_000, 4_000), (200_000, 8_000), (2_000_000, 16_000))
@@ -33,8 +33,8 @@ COOLDOWN, LONGEST_WARMUP = 0.5, 4_000
 # The largest learning rate, of a model of this width.
 PEAK_RATE, PEAK_WIDTH, PEAK_POWER = 0.004, 128, -1.25
 LONGEST_MEAN, LEAST_PATIENCE, FEW_EPOCHS = 10, 5, 5
-# A model with more tokens for each of its weights than this has no room for what they say.
-MOST_TOKENS_PER_WEIGHT = 8
+# A model with more tokens for each of its parameters than this has no room for what they say.
+MOST_TOKENS_PER_PARAMETER = 8
 PRESETS = ("tiny", "small", "base", "big")
 CHOSEN = ("batch_tokens", "epochs", "warmup_steps", "learning_rate_scale", "cooldown", "dropout")
 CHOSEN += ("average", "early_stopping", "norm_first", "norm_last")
@@ -55,9 +55,9 @@ class Text(NamedTuple):
 
 
 class Model(NamedTuple):
-    """The size of a model: its weights, and its width."""
+    """The size of a model: its parameters, and its width."""
 
-    weights: int
+    parameters: int
     d_model: int
 
 
@@ -82,8 +82,8 @@ def recipe(text: Text, model: Model, given: dict) -> dict:
     warmup_steps = (found | given)["warmup_steps"]
     found["learning_rate_scale"] = _rate_scale(model.d_model, warmup_steps)
     found["cooldown"] = COOLDOWN
-    tokens_per_weight = text.target_tokens / model.weights
-    found["dropout"] = round(20 * _interpolated(tokens_per_weight, DROPOUT)[0]) / 20
+    tokens_per_parameter = text.target_tokens / model.parameters
+    found["dropout"] = round(20 * _interpolated(tokens_per_parameter, DROPOUT)[0]) / 20
     # With --valid-steps these are counted as epochs.
     rounds = math.ceil(steps / given["valid_steps"]) if "valid_steps" in given else epochs
     found["average"] = min(LONGEST_MEAN, rounds // 3) if rounds > FEW_EPOCHS else 0
@@ -146,28 +146,29 @@ def choose(options, text: Text, num_subwords: int, **settled) -> None:
     options.chosen = [name for name in options.chosen if name not in before]
     given = given_options(options, (*CHOSEN, "max_steps", "valid_steps"))
     size = model_size(options)
-    model = Model(num_weights(size, num_subwords), size["d_model"])
+    model = Model(num_parameters(size, num_subwords), size["d_model"])
     found = settled | recipe(text, model, given | settled)
     for name in found.keys() - given.keys():
         setattr(options, name, found[name])
     options.chosen += [name for name in found if name not in given]
-    report(options, text, model, num_subwords)
+    if options.chosen:
+        report(options, text, model, num_subwords)
 
 
 def report(options, text: Text, model: Model, num_subwords: int) -> None:
     """Says what was chosen and by what; and which preset suits, if the text is large for this."""
     log(
         f"{text.pairs:,} pairs with {short(text.target_tokens)} target tokens, "
-        f"{text.target_tokens / model.weights:.2g} for each weight of the model; what was not "
-        "given follows from that:"
+        f"{text.target_tokens / model.parameters:.2g} for each parameter of the model; what was "
+        "not given follows from that:"
     )
     log(f"  {as_typed({name: getattr(options, name) for name in options.chosen})}")
     sizes = PRESETS[PRESETS.index(options.preset) :]
     for preset in sizes:
-        weights = num_weights(
+        parameters = num_parameters(
             model_size(Namespace(**vars(options) | {"preset": preset})), num_subwords
         )
-        if text.target_tokens <= MOST_TOKENS_PER_WEIGHT * weights or preset == sizes[-1]:
+        if text.target_tokens <= MOST_TOKENS_PER_PARAMETER * parameters or preset == sizes[-1]:
             break
     if preset != options.preset:
         log(

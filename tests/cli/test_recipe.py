@@ -1,12 +1,14 @@
 """What `train` chooses by the size of the text: at four sizes, between them, beside options."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 
 from keras_transformer import presets
 from keras_transformer.commands import recipe
-from keras_transformer.commands.model_size import model_size, num_weights
+from keras_transformer.commands.demo import TRAIN_OPTIONS
+from keras_transformer.commands.model_size import model_size, num_parameters
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.recipe import Model, Text
 from keras_transformer.commands.training_data import text_size
@@ -84,7 +86,9 @@ def test_the_options_get_what_was_chosen_and_it_is_said(capsys):
     recipe.choose_vocab_size(options, CAPTIONS.pairs)
     recipe.choose(options, CAPTIONS, 8000)
     said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("29,000 pairs with 0.46 million target tokens, 0.2 for each weight")
+    assert said[0].startswith(
+        "29,000 pairs with 0.46 million target tokens, 0.2 for each parameter"
+    )
     assert said[1].split()[:4] == ["--vocab-size", "8000", "--batch-tokens", "2048"]
     assert (options.dropout, options.epochs) == (0, 7)
     assert not {"dropout", "epochs", "norm_last"} & set(options.chosen)
@@ -94,6 +98,32 @@ def test_the_options_get_what_was_chosen_and_it_is_said(capsys):
     assert typed.chosen == []
     for name in (*recipe.CHOSEN, "vocab_size"):
         assert getattr(typed, name) == (getattr(options, name) or getattr(typed, name)), name
+
+
+def test_the_table_of_the_page_is_what_is_chosen():
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
+    table = page[page.index("| pairs | target tokens |") :].split("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.split("\n")[2:]]
+    assert len(rows) == len(recipe.ROWS)
+    for pairs, tokens, subwords, *others in rows:
+        pairs, tokens, subwords, batch_tokens, epochs = (
+            float(cell.replace(",", "").replace(" million", "e6"))
+            for cell in (pairs, tokens, subwords, *others[:2])
+        )
+        options = parse()
+        recipe.choose_vocab_size(options, pairs)
+        recipe.choose(options, Text(int(pairs), tokens), options.vocab_size)
+        found = options.vocab_size, options.batch_tokens, options.epochs, options.dropout
+        assert found == (subwords, batch_tokens, epochs, float(others[2]))
+        assert others[3] == ("first" if options.norm_first else "last")
+
+
+def test_the_demonstration_keeps_its_own_recipe(capsys):
+    options = build_parser().parse_args(["train", *TRAIN_OPTIONS, "--out", "x"])
+    before = vars(options).copy()
+    recipe.choose_vocab_size(options, 34_000)
+    recipe.choose(options, CAPTIONS, 1000)
+    assert vars(options) == before and capsys.readouterr().err == ""
 
 
 def test_a_time_takes_the_place_of_the_epochs():
@@ -112,12 +142,14 @@ def test_a_model_that_is_small_for_its_text_is_noted(preset, noted, capsys):
     assert (f"--preset {noted} learns more" in capsys.readouterr().err) is (noted is not None)
 
 
-def test_the_weights_of_a_model_are_counted_without_building_it():
+def test_the_parameters_of_a_model_are_counted_without_building_it():
     few = ["--encoder-layers", "1", "--decoder-layers", "2"]
     size = model_size(parse(*few, "--tie", "none", "--activation", "swiglu"))
     model = Transformer(**size, source_vocab_size=500)
-    assert num_weights(size, 500) == pytest.approx(model.count_params(), rel=0.02)
-    assert num_weights(presets.BIG, 37_000) == pytest.approx(213e6, rel=0.02)  # as the paper says
+    assert num_parameters(size, 500) == pytest.approx(model.count_params(), rel=0.02)
+    assert num_parameters(presets.BIG, 37_000) == pytest.approx(
+        213e6, rel=0.02
+    )  # as the paper says
 
 
 def test_the_tokens_of_a_text_are_counted_in_a_sample(tokenizer, sentences, monkeypatch):
