@@ -72,17 +72,19 @@ def train(options, record, files) -> None:
     out = Path(options.out)
     resumes = goes_on(record, out)
     data = training_data(options, files, record, resumes)
+    asked = resume.recorded_options(options)
     precision = chosen_precision(options, record if resumes else None)
     options.precision = workers.agreed(options, precision)
     keras.utils.set_random_seed(options.seed)
     vocabulary = tokenizer_record(data.tokenizer)
     facts = {name: text.sha256 for name, text in files.items()}
     facts |= {"vocabulary": vocabulary, "number of batches": data.train.num_batches}
-    workers.refuse_differences(options, resume.recorded_options(options), facts)
+    workers.refuse_differences(options, asked, facts)
     model, plan = planned_model(data, record is None, options)
     make_sampled_until(data.train, plan.total_steps)
     report(data, plan.total_steps, options)
-    asked = resume.recorded_options(options)
+    # There may be another number of steps since; the precision stays as it was asked for.
+    asked = resume.recorded_options(options) | {"precision": asked["precision"]}
     # It may refuse an option, so nothing is cleared before.
     callbacks = Callbacks(model, data, plan, options)
     if resumes:

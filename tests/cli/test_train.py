@@ -46,7 +46,11 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
     assert "all 2 steps are within --warmup-steps 4000" in printed
     assert "1 validation pairs (skipped: 2 more tokens than --max-length)" in printed
     assert "precision: " in printed and "GFLOP/s in bfloat16)" in printed
-    assert json.loads((out / "record.json").read_text("utf-8"))["precision"] in printed
+    record = json.loads((out / "record.json").read_text("utf-8"))
+    assert record["precision"] in printed and record["options"]["precision"] == "auto"
+    chosen = {"cooldown": 0.5, "norm_first": True, "average": 0, "early_stopping": 5}
+    assert chosen.items() <= record["options"].items() and chosen.keys() <= set(record["chosen"])
+    assert not {"epochs", "batch_tokens", "warmup_steps"} & set(record["chosen"])
     config = json.loads((out / "config.json").read_text())
     weights = (out / "model.weights.h5").read_bytes()
     assert smallest.items() <= config["model"].items()
