@@ -11,10 +11,11 @@ import pytest
 
 from keras_transformer import presets
 from keras_transformer.cli import main
-from keras_transformer.commands import resume, training_text
+from keras_transformer.commands import resume, training_data, training_text
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.data import prepare
 from keras_transformer.data.store_files import is_store
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.inference.run_directory import load_run
 from keras_transformer.training.run_record import RunRecord
 
@@ -106,6 +107,13 @@ def test_a_store_holds_out_what_its_text_holds_out(text, store):
     assert found.valid == expected.valid
     batches = found.train.batches(batch_tokens=64)
     assert len(batches.kept) == len(expected.train.sources)
+    # What suits the text follows from these sizes: without a store, of all its targets.
+    known, size = (
+        training_data.text_size(texts, Tokenizer(opened.tokenizer_model))
+        for texts in (expected, found)
+    )
+    assert (size.pairs, size.is_validated) == (known.pairs, True)
+    assert size.target_tokens == pytest.approx(known.target_tokens, rel=0.3)
 
 
 @pytest.mark.slow
