@@ -20,8 +20,8 @@ from keras_transformer.training.variables import as_arrays, training_variables
     "seconds, chosen",
     [
         (0.1, {"epochs": 30}),  # there is time for all that suit
-        (0.4, {"epochs": 10, "average": 3}),
-        (4.0, {"epochs": 1, "average": 0}),
+        (0.4, {"epochs": 10, "average": 3, "early_stopping": 5}),
+        (4.0, {"epochs": 1, "average": 0, "early_stopping": 0}),
         (40.0, {"epochs": None, "max_steps": 24, "warmup_steps": 6}),
     ],
 )

@@ -48,7 +48,7 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
     assert "precision: " in printed and "GFLOP/s in bfloat16)" in printed
     record = json.loads((out / "record.json").read_text("utf-8"))
     assert record["precision"] in printed and record["options"]["precision"] == "auto"
-    chosen = {"cooldown": 0.5, "norm_first": True, "average": 0, "early_stopping": 5}
+    chosen = {"cooldown": 0.5, "norm_first": True, "average": 0, "early_stopping": 0}
     assert chosen.items() <= record["options"].items() and chosen.keys() <= set(record["chosen"])
     assert not {"epochs", "batch_tokens", "warmup_steps"} & set(record["chosen"])
     config = json.loads((out / "config.json").read_text())
