@@ -87,8 +87,10 @@ def recipe(text: Text, model: Model, given: dict) -> dict:
     # With --valid-steps these are counted as epochs.
     rounds = math.ceil(steps / given["valid_steps"]) if "valid_steps" in given else epochs
     found["average"] = min(LONGEST_MEAN, rounds // 3) if rounds > FEW_EPOCHS else 0
-    if text.is_validated:  # of few epochs each one counts
-        found["early_stopping"] = max(LEAST_PATIENCE, rounds // 3) if rounds >= 10 else 0
+    if text.is_validated:
+        patience = max(LEAST_PATIENCE, rounds // 3)
+        # Of few epochs each one counts.
+        found["early_stopping"] = patience if rounds >= 2 * LEAST_PATIENCE else 0
     if not {"norm_first", "norm_last"} & given.keys():
         is_first = text.target_tokens <= MOST_TOKENS_NORM_FIRST
         found["norm_first" if is_first else "norm_last"] = True
