@@ -85,6 +85,7 @@ from keras_transformer.layers.positional_embedding import (
 )
 from keras_transformer.models.decoder import Decoder as Decoder
 from keras_transformer.models.encoder import Encoder as Encoder
+from keras_transformer.models.ensemble import Ensemble as Ensemble
 from keras_transformer.models.language_model import LanguageModel as LanguageModel
 from keras_transformer.models.language_model import split_prompts as split_prompts
 from keras_transformer.models.sequence_classifier import SequenceClassifier as SequenceClassifier

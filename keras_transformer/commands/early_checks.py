@@ -21,7 +21,7 @@ from keras_transformer.commands.search import (
     what_is_asked,
 )
 from keras_transformer.files import naming
-from keras_transformer.inference.run_files import is_run
+from keras_transformer.inference.run_files import TOKENIZER, is_run, read_files
 from keras_transformer.training.worker_task import this_worker
 from keras_transformer.version_directory import saved_model_path
 
@@ -147,28 +147,59 @@ def check_what_is_asked(options) -> None:
 
 def check_output_is_no_input(options) -> None:
     """Refuses an output that would replace what is read."""
-    if options.output is None or not os.path.exists(options.output):
+    (output,) = _of_kind(options, "OUT_FILE")
+    written = getattr(options, output.key)
+    if written is None or not os.path.exists(written):
         return
-    for option in OPTIONS[options.command]:
-        is_input = isinstance(option, Option) and option.values == "FILE"
-        path = getattr(options, option.key) if is_input else None
-        if path is not None and os.path.samefile(path, options.output):
+    for option in _of_kind(options, "FILE"):
+        path = getattr(options, option.key)
+        if path is not None and os.path.samefile(path, written):
             raise ValueError(
-                f"--output {options.output} would replace what {option.name} reads; name another "
+                f"{output.name} {written} would replace what {option.name} reads; name another "
                 "file."
             )
+
+
+def _of_kind(options, *metavars) -> list[Option]:
+    """Returns the options of a command whose values are of some kinds."""
+    known = (option for option in OPTIONS[options.command] if isinstance(option, Option))
+    return [option for option in known if option.values in metavars]
 
 
 def check_shard(options) -> None:
     """Refuses a part of what is no file: only a file is known to the other parts, too."""
     if options.shard is None:
         return
-    if options.input is None or options.output is None:
+    if options.command == "translate" and (options.input is None or options.output is None):
         raise ValueError("--shard needs --input and --output; name a file for each part.")
-    for name in ("input", "prefix_file", "output"):
-        path = getattr(options, name)
+    for option in _of_kind(options, "FILE", "OUT_FILE"):
+        path = getattr(options, option.key)
         if path is not None and not is_file(path):
-            raise ValueError(f"--shard needs files, but {dashed([name])} {path} is none; name one.")
+            raise ValueError(f"--shard needs files, but {option.name} {path} is none; name one.")
+
+
+def check_distillation(options) -> None:
+    """Refuses teachers of several vocabularies, and a choice that nothing tells."""
+    check_output_is_no_input(options)
+    if options.out.endswith(".gz"):
+        raise ValueError(f"--out {options.out} is written as plain text; leave out .gz.")
+    if options.nbest and not options.target:
+        raise ValueError(
+            "--nbest takes what is nearest to --target; name it, or leave out --nbest."
+        )
+    if options.by and not options.nbest:
+        raise ValueError(f"--by {options.by} chooses among the N best; add --nbest.")
+    first, *others = options.model
+    for other in others:
+        if _tokenizer(other) != _tokenizer(first):
+            raise ValueError(
+                f"{other} has another tokenizer than {first}; teachers must have one, so train "
+                f"them with --tokenizer {first}/{TOKENIZER}."
+            )
+
+
+def _tokenizer(run) -> bytes:
+    return read_files(Path(run), (TOKENIZER,))[TOKENIZER]
 
 
 def check_pipeline(options) -> None:
@@ -343,6 +374,7 @@ CHECKS = {
     "prepare": (check_paths, check_preparation),
     "translate": (check_paths, check_search, check_what_is_asked, check_shard),
     "pipeline": (check_pipeline,),
+    "distil": (check_paths, check_search, check_distillation, check_shard),
     "score": (check_paths, check_what_is_asked),
     "evaluate": (check_paths, check_search, check_what_is_asked, check_scores),
     "inspect": (check_paths, check_search, check_pictures),

@@ -21,7 +21,7 @@ from keras_transformer.version_directory import MANIFEST, saved_model_path
 
 DOING = {"best": "translating", "nbest": "translating", "align": "translating", "score": "scoring"}
 # The options that say what is written, beside those of the search.
-FORM = ("nbest", "scores", "alignments", "json", "shard")
+FORM = ("nbest", "by", "scores", "alignments", "json", "shard")
 
 
 class Stream:
@@ -49,16 +49,34 @@ def manifest_of(path) -> Path:
     return manifest if manifest.is_file() else exported / "saved_model.pb"
 
 
-def answer_files(options, what, paths, write):
+def hash_of(model):
+    """Returns the hash that stands for a run or an export; of several a list."""
+    if isinstance(model, list):
+        return [hash_of(path) for path in model]
+    return sha256(manifest_of(model))
+
+
+def load_model(options, what):
+    """Returns the model of a command, `loading.Loaded`, and shows that it is being loaded."""
+    with stage(f"loading {options.model}", quiet=options.quiet):
+        # Only now, since it imports TensorFlow.
+        from keras_transformer.commands.loading import load
+
+        return load(options.model, options, what)
+
+
+def answer_files(options, what, paths, output, write, load=load_model):
     """Asks a model for every line of some files, many at a time, and writes what it answers.
 
     Args:
-        options: those of the command, with `model`, `output`, `quiet` and `batch_size`; a `shard`
-            leaves out all other lines.
+        options: those of the command, with `model`, `quiet` and `batch_size`; a `shard` leaves out
+            all other lines.
         what: as in `loading.load`.
         paths: by the name of what the model reads, the files.
+        output: the file to write, or None for standard output.
         write: from a window, its answers, the number of the first line and a `Counter`, which it
             changes, to bytes.
+        load: from `options` and `what` to the model.
 
     Returns:
         The `Counter`, and the number of lines.
@@ -68,24 +86,24 @@ def answer_files(options, what, paths, write):
     facts = None
     if None not in surveys.values():
         facts = {name: found.sha256 for name, found in surveys.items()}
-        facts["model"] = sha256(manifest_of(options.model))
+        facts["model"] = hash_of(options.model)
         facts["options"] = given_options(options, (*ALL_OPTIONS, *FORM))
     total = next((found.lines for found in surveys.values() if found), None)
     first, end = asked_lines(options, total)
-    with output_of(options.output, facts) as output:
-        done, counts = output.lines, Counter(output.counts)
+    with output_of(output, facts) as written:
+        done, counts = written.lines, Counter(written.counts)
         if done:
-            log(f"{options.output}: going on after line {done:,}")
-        model = load_model(options, what)
+            log(f"{output}: going on after line {done:,}")
+        model = load(options, what)
         rows = file_rows(list(paths.values()), first + done)
         left = None if total is None else end - first - done
         windows = in_windows(rows if end == total else islice(rows, left), list(paths))
         with Progress(DOING[what], left, quiet=options.quiet, keep=True) as progress:
             for window, answers in answered(windows, model, progress.advance):
-                data = write(window, answers, first + output.lines, counts)
-                output.write(data, len(answers), counts)
-    report(counts, output.lines, model.limit, next(iter(paths.values())))
-    return counts, output.lines
+                data = write(window, answers, first + written.lines, counts)
+                written.write(data, len(answers), counts)
+    report(counts, written.lines, model.limit, next(iter(paths.values())))
+    return counts, written.lines
 
 
 def asked_lines(options, total) -> tuple[int, int | None]:
@@ -97,15 +115,6 @@ def asked_lines(options, total) -> tuple[int, int | None]:
     which = f"lines {lines.start + 1:,} to {lines.stop:,} of {total:,}" if lines else "no line"
     log(f"part {shard.index:,} of {shard.count:,}: {which}")
     return lines.start, lines.stop
-
-
-def load_model(options, what):
-    """Returns the model of a command, `loading.Loaded`, and shows that it is being loaded."""
-    with stage(f"loading {options.model}", quiet=options.quiet):
-        # Only now, since it imports TensorFlow.
-        from keras_transformer.commands.loading import load
-
-        return load(options.model, options, what)
 
 
 def check_lengths(paths, surveys) -> None:

@@ -49,7 +49,7 @@ class Journal:
         if differing := [name for name in names if head.get(name) != self.head.get(name)]:
             raise ValueError(
                 f"{self.output} was begun with another {', '.join(differing)}, says {self.path}; "
-                "give the same again to go on, name another --output, or remove the journal to "
+                "give the same again to go on, name another file, or remove the journal to "
                 "start over."
             )
         best = None

@@ -12,7 +12,9 @@ from keras_transformer.commands.search import PLAIN, WITH_OPTIONS, export_signat
 from keras_transformer.data.processes import num_cores
 from keras_transformer.inference.run_directory import is_run, load_translator
 from keras_transformer.inference.text_search import as_tensor
+from keras_transformer.inference.translator import Translator
 from keras_transformer.inference.word_alignment import word_pairs
+from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.version_directory import check_version, saved_model_path
 
 BATCH_SIZE = 128
@@ -48,17 +50,28 @@ def load(path, options, what: str) -> Loaded:
     Raises:
         ValueError: if an option is out of range, or the export has no signature for it.
     """
-    # Each call has one thread; see `inference.text_search`.
-    with suppress(RuntimeError):  # TensorFlow has started its threads already
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-    return (_run if is_run(path) else _export)(path, options, what)
+    return load_runs([path], options, what) if is_run(path) else _export(path, options, what)
 
 
-def _run(path, options, what) -> Loaded:
+def load_runs(paths, options, what: str) -> Loaded:
+    """Loads a run, or several as an `Ensemble`; their tokenizers are the same.
+
+    Args:
+        paths: of the runs.
+        options, what: as for `load`.
+
+    Raises:
+        ValueError: as `load`.
+    """
+    _use_one_thread_a_call()
     batch_size = options.batch_size or BATCH_SIZE
     has_prefix = getattr(options, "prefix_file", None) is not None
     arguments = {"num_parallel_batches": 1, "batch_size": batch_size, **search_options(options)}
-    graph = load_translator(path, **arguments).graph
+    translator, *others = (load_translator(path, **arguments) for path in paths)
+    if others:
+        models = Ensemble([translator.model, *(other.model for other in others)])
+        translator = Translator(models, translator.tokenizer, **arguments)
+    graph = translator.graph
     names = {**WITH_OPTIONS, **OF_PYTHON} if has_prefix else PLAIN
     function = getattr(graph, names[what])
     defaults = {}
@@ -72,7 +85,14 @@ def _run(path, options, what) -> Loaded:
     return Loaded(_asking(graph, function, defaults), batch_size, num_cores(), limit)
 
 
+def _use_one_thread_a_call() -> None:
+    """Gives an operation one thread, since calls run beside one another; see `text_search`."""
+    with suppress(RuntimeError):  # TensorFlow has started its threads already
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+
+
 def _export(path, options, what) -> Loaded:
+    _use_one_thread_a_call()
     exported = saved_model_path(path)
     name, defaults = export_signature(options, what)
     if not check_version(exported):

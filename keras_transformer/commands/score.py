@@ -25,7 +25,7 @@ def run(options) -> None:
         return "".join(f"{line}\n" for line in lines).encode()
 
     paths = {"source": options.source, "target": options.target}
-    counts, lines = answer_files(options, "score", paths, write)
+    counts, lines = answer_files(options, "score", paths, options.output, write)
     if not lines:
         return
     numbers = counts["log_prob"], counts["tokens"]

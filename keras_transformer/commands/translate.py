@@ -24,7 +24,8 @@ def run(options) -> None:
         translate_arriving(options, what, write)
         return
     paths = {"text": options.input, "prefix": options.prefix_file}
-    answer_files(options, what, {name: path for name, path in paths.items() if path}, write)
+    paths = {name: path for name, path in paths.items() if path}
+    answer_files(options, what, paths, options.output, write)
 
 
 def translate_arriving(options, what, write) -> None:

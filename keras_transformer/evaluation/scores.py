@@ -1,11 +1,11 @@
 """How close translations are to references: sacreBLEU's scores, with their signatures."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sacrebleu.metrics import BLEU, CHRF
 
-from keras_transformer.checks import check_aligned
+from keras_transformer.checks import check_aligned, check_choice
 
 
 class Scores(NamedTuple):
@@ -66,6 +66,30 @@ def score_translations(
     chrf_score = chrf.corpus_score(translations, [references]).score
     signatures = str(bleu.get_signature()), str(chrf.get_signature())
     return Scores(round(bleu_score, 10), round(chrf_score, 10), *signatures)
+
+
+def nearest(translations: Sequence[str], reference: str, by: str = "chrf") -> int:
+    """Finds the translation of a sentence that is nearest to a reference.
+
+    Args:
+        translations: strings, at least one.
+        reference: a string.
+        by: "chrf", or "bleu" with the n-grams that a sentence has (sacreBLEU's effective order).
+
+    Returns:
+        The place of the nearest, of several the first.
+
+    Raises:
+        ValueError: if `by` is another.
+
+    Example:
+        >>> nearest(["ein Hund", "der Hund rennt"], "ein Hund rennt")
+        1
+    """
+    check_choice("by", by, ("chrf", "bleu"))
+    metric = CHRF() if by == "chrf" else BLEU(effective_order=True)
+    scores = [metric.sentence_score(text, [reference]).score for text in translations]
+    return scores.index(max(scores))
 
 
 def exact_match(translations: Iterable[str], references: Iterable[str]) -> float:
