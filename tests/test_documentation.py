@@ -124,6 +124,12 @@ def test_the_code_of_the_decoding_page_runs(run_code, trained, tokenizer):
 
 
 @pytest.mark.slow
+def test_the_code_of_the_page_about_fast_models_runs(run_code, trained, tokenizer):
+    names = {"teacher": trained, "second_teacher": trained, "tokenizer": tokenizer}
+    assert run_code("docs/fast_models.md", **names) == (1, "['ein Hund rennt']\n")
+
+
+@pytest.mark.slow
 def test_the_code_of_the_training_page_runs(eager, run_code, sentences, tokenizer):
     names = {"sources": sentences[0], "targets": sentences[1], "tokenizer": tokenizer}
     names["__name__"] = "__main__"

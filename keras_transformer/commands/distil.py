@@ -1,12 +1,11 @@
 """`keras-transformer distil`: a training text in the words of teachers, for a fast student."""
 
-from itertools import repeat
-
 from keras_transformer.commands.jobs import answer_files
 from keras_transformer.commands.messages import log, one_line
 from keras_transformer.commands.progress import stage
 from keras_transformer.commands.search import what_is_asked
 from keras_transformer.data.blank_text import is_blank
+from keras_transformer.evaluation.scores import nearest
 
 
 def run(options) -> None:
@@ -37,27 +36,20 @@ def load_teachers(options, what):
 
     def ask(columns):
         answers = teachers.ask({"text": columns["text"]})
-        references = columns.get("target", repeat(""))
-        return [
-            chosen(answer, reference, options)
-            for answer, reference in zip(answers, references, strict=False)
-        ]
+        references = columns.get("target", [""] * len(answers))
+        return [chosen(options, *pair) for pair in zip(answers, references, strict=True)]
 
     return teachers._replace(ask=ask)
 
 
-def chosen(answer, reference, options) -> dict:
+def chosen(options, answer, reference) -> dict:
     """Returns an answer with the one `translation` that is taken, "" if none is whole."""
-    if not options.nbest:
-        texts, ended = [answer["translation"]], [answer["ended"]]
-    else:
+    if options.nbest:
         texts, ended = (answer[name][: options.nbest] for name in ("translations", "ended"))
+    else:
+        texts, ended = [answer["translation"]], [answer["ended"]]
     whole = [text for text, end in zip(texts, ended, strict=True) if end and not is_blank(text)]
-    place = 0
-    if len(whole) > 1:
-        from keras_transformer.evaluation.scores import nearest
-
-        place = nearest(whole, reference, options.by or "chrf")
+    place = nearest(whole, reference, options.by or "chrf") if len(whole) > 1 else 0
     return {
         "translation": whole[place] if whole else "",
         "ended": any(ended),
@@ -82,11 +74,11 @@ def written(window, answers, first, counts) -> bytes:
         counts["not_ended"] += not answer["ended"]
         text = answer["translation"]
         if is_blank(source):
-            text = ""
             counts["blank"] += 1
+            text = ""
         elif not text or answer["source_cut"] or line_cut:
-            text = reference
             counts["replaced"] += 1
+            text = reference
         lines.append(one_line(text))
     return "".join(f"{line}\n" for line in lines).encode()
 

@@ -80,9 +80,16 @@ class TextModule:
         """
         from keras_transformer.export.saved_model import export_saved_model
 
+        check_is_one_model(self.model)
         options = {"precision": precision, "overwrite": overwrite, "warmup": warmup}
         options |= {"names": signatures, "run": self.run_card}
         return export_saved_model(self.graph, directory, **options)
+
+
+def check_is_one_model(model) -> None:
+    """Raises a TypeError for what cannot be exported, such as an `Ensemble`."""
+    remedy = "train a student on its translations (keras-transformer distil), and export that"
+    check_has("model", "Transformer or LanguageModel", model, ("get_config", "weights"), remedy)
 
 
 def check_fit(what: str, kind: str, model, sizes, tokenizer) -> None:

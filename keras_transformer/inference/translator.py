@@ -13,7 +13,7 @@ from keras_transformer.inference.answers import (
     Translations,
     aligned_row,
 )
-from keras_transformer.inference.text_module import TextModule
+from keras_transformer.inference.text_module import TextModule, check_is_one_model
 from keras_transformer.inference.text_search import as_tensor, ask_in_batches
 from keras_transformer.inference.translation_graph import TranslationGraph
 from keras_transformer.models.transformer import Transformer
@@ -250,6 +250,7 @@ class Translator(TextModule):
         """Writes the model for CTranslate2; see `export.ctranslate2`."""
         from keras_transformer.export.ctranslate2 import export_ctranslate2
 
+        check_is_one_model(self.model)
         options = {"quantization": quantization, "overwrite": overwrite}
         return export_ctranslate2(self.model, self.tokenizer, directory, **options)
 

@@ -62,6 +62,9 @@ class Ensemble:
         embeddings = (member.source_embedding for member in self.members)
         self.source_embedding = min(embeddings, key=lambda embedding: embedding.max_length)
 
+    def __repr__(self):
+        return f"<Ensemble of {len(self.members)}>"
+
     def __call__(self, inputs, training=None):
         return log_mean([member(inputs, training=training) for member in self.members])
 

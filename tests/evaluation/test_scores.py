@@ -4,7 +4,12 @@ import sys
 
 import pytest
 
-from keras_transformer.evaluation.scores import check_bleu_tokenize, exact_match, score_translations
+from keras_transformer.evaluation.scores import (
+    check_bleu_tokenize,
+    exact_match,
+    nearest,
+    score_translations,
+)
 
 REFERENCES = ["the dog runs home .", "a cat sleeps on the old sofa ."]
 
@@ -69,3 +74,19 @@ def test_a_lone_surrogate_is_scored_as_a_replacement_character():
     translations, references = ["the dog runs home \ud800"], ["the dog runs home \ufffd"]
     assert score_translations(translations, references).bleu == pytest.approx(100)
     assert exact_match(translations, references) == 100
+
+
+@pytest.mark.parametrize("by", ["chrf", "bleu"])
+def test_the_nearest_is_the_one_with_the_largest_score_alone(by):
+    reference = "the dog runs home on the road"
+    texts = ["a cat", "the dog runs", "the dog runs home on a road", "home", "on the road"]
+    scores = [getattr(score_translations([text], [reference]), by) for text in texts]
+    assert nearest(texts, reference, by) == scores.index(max(scores)) == 2
+
+
+@pytest.mark.parametrize("by", ["chrf", "bleu"])
+def test_of_equals_the_first_is_nearest_and_short_texts_have_a_score(by):
+    assert nearest(["a cat", "a dog", "a dog"], "a dog", by) == 1  # without quadruples
+    assert nearest(["x", "y"], "", by) == 0
+    with pytest.raises(ValueError, match="by must be one of 'chrf', 'bleu', but is 'ter'"):
+        nearest(["x"], "x", "ter")

@@ -99,6 +99,18 @@ def test_a_translator_of_a_model_twice_is_that_of_the_model(trained, tokenizer, 
     assert two(sentences[0]) == one(sentences[0]) == sentences[1]
     scores = [x.translate(sentences[0]).scores for x in (one, two)]
     np.testing.assert_allclose(*scores, atol=1e-4)
+    log_probs = [x.score(*sentences) for x in (one, two)]
+    np.testing.assert_allclose(*log_probs, atol=1e-4)
+    assert two.align(sentences[0]).texts == sentences[1]
+
+
+def test_an_ensemble_is_not_exported(tokenizer, tmp_path):
+    sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
+    model = Transformer(**sizes, source_vocab_size=tokenizer.vocab_size)
+    translator = Translator(Ensemble([model, model]), tokenizer)
+    for export in (translator.export, translator.export_ctranslate2):
+        with pytest.raises(TypeError, match="is <Ensemble of 2>, which has no get_config.*distil"):
+            export(tmp_path / "export")
 
 
 def test_what_is_no_ensemble_is_refused(make):
