@@ -58,6 +58,7 @@ def test_nothing_slow_is_imported_before_a_mistake_is_found(tmp_path):
         (["translate", half, "--shard", "3/2"], "must be I/N with I from 1 to N"),
         (["translate", text.parent / "haf"], f"did you mean {half}"),
         (["evaluate", half, "--source", text, "--target", text], "is neither"),
+        (["distil", half, "--source", text, "--out", tmp_path / "o"], "is no run"),
         (["export", half, tmp_path / "e"], "is no run"),
         (["average", half, tmp_path / "e", "--last", "1"], "is no run"),
         (["inspect", half, "a dog", "--out", tmp_path / "no" / "page.html"], "no"),
