@@ -12,7 +12,7 @@ from keras_transformer.keras_names import KerasNames
 from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.attention import attention
 from keras_transformer.layers.attention_memory import Memory
-from keras_transformer.layers.dense import Dense
+from keras_transformer.layers.dense import Dense, leading_shape
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.low_rank import LowRankAdaptation
 from keras_transformer.layers.masks import full_mask, takes_carried_masks
@@ -217,13 +217,12 @@ def split_heads(x, num_heads, parts=1):
     Returns:
         Tensor (B, H, T, D/H), or a list of `parts` tensors (B, H / parts, T, D/H).
     """
-    batch_size, length = ops.shape(x)[:2]
-    x = ops.reshape(x, (batch_size, length, num_heads, x.shape[-1] // num_heads))
+    x = ops.reshape(x, (*leading_shape(x), num_heads, x.shape[-1] // num_heads))
     x = ops.transpose(x, (0, 2, 1, 3))  # (B, H, T, D/H)
     return x if parts == 1 else ops.split(x, parts, axis=1)
 
 
 def merge_heads(x):
     """Joins the heads, (B, H, T, D/H) to (B, T, D): the "Concat" of the paper's section 3.2.2."""
-    batch_size, num_heads, length, head_dim = ops.shape(x)
-    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch_size, length, num_heads * head_dim))
+    x = ops.transpose(x, (0, 2, 1, 3))  # (B, T, H, D/H)
+    return ops.reshape(x, (*leading_shape(x, 2), x.shape[2] * x.shape[3]))
