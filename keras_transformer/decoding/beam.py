@@ -91,7 +91,7 @@ class BeamState(NamedTuple):
     ids: Any  # int32 (B, K, L)
     lengths: Any  # int32 (B, K)
     log_probs: Any  # float32 (B, K); IMPOSSIBLE in a place that holds no hypothesis
-    adjustments: Any  # float32 (B, K), at most 0, added to the score of a finished hypothesis
+    adjustments: Any  # float32 (B, K), at most 0, added to a finished score; () without any
     finished: Any  # bool (B, K)
     done: Any  # bool (B,), whether no live hypothesis can be a result any more
     cache: Any
@@ -107,7 +107,8 @@ class BeamState(NamedTuple):
     def scores(self):
         """`log_prob / length_penalty + adjustment` of each hypothesis: float32 (B, K)."""
         alpha = ops.expand_dims(self.options.length_penalty, 1)  # (B, 1)
-        return self.log_probs / length_penalty(self.lengths, alpha) + self.adjustments
+        scores = self.log_probs / length_penalty(self.lengths, alpha)
+        return scores if isinstance(self.adjustments, tuple) else scores + self.adjustments
 
     @property
     def finished_scores(self):
@@ -138,7 +139,7 @@ class BeamSearch(Search):
             ids=ops.zeros((batch_size, beam_size, capacity), "int32"),
             lengths=zeros,
             log_probs=log_probs,
-            adjustments=ops.zeros_like(log_probs),
+            adjustments=ops.zeros_like(log_probs) if self.adjusts else (),
             finished=ops.zeros_like(zeros, "bool"),
             done=ops.zeros_like(start_ids, "bool"),
             cache=cache,
@@ -204,7 +205,8 @@ class BeamSearch(Search):
         """
         old = state.finished, state.lengths, state.adjustments, state.ids
         finished, lengths, adjustments, ids = batched_gather(old, origins)
-        first = ops.arange(ops.shape(origins)[0], dtype="int32") * origins.shape[1]  # (B,)
+        batch_size = ops.shape(state.sentences)[0]
+        first = ops.arange(batch_size, dtype="int32") * origins.shape[1]  # (B,)
         rows = ops.reshape(origins + ops.expand_dims(first, 1), (-1,))  # (B * K,)
         cache = self.model.reorder_cache(state.cache, rows)
         length = state.position + 1
@@ -217,14 +219,21 @@ class BeamSearch(Search):
             ids=ops.where(here, ops.expand_dims(tokens, 2), ids),
             lengths=ops.where(finished, lengths, length),
             log_probs=log_probs,
-            adjustments=ops.where(finished, adjustments, self.score_adjustment(cache)),
             finished=ops.logical_or(finished, ops.logical_or(ends, is_longest)),
             cache=cache,
         )
+        if self.adjusts:
+            adjustments = ops.where(finished, adjustments, self.score_adjustment(cache))
+            state = state._replace(adjustments=adjustments)
         return state._replace(done=self.nothing_can_win(state))
 
+    @property
+    def adjusts(self) -> bool:
+        """Whether a hypothesis that ends adds something to its score."""
+        return self.strategy.coverage_penalty != 0 or self.model.score_adjustment is not None
+
     def score_adjustment(self, cache):
-        """What a hypothesis that ends adds to its score: float32 (B, K), or 0."""
+        """What a hypothesis that ends adds to its score: float32 (B, K)."""
         beta, adjust = self.strategy.coverage_penalty, self.model.score_adjustment
         adjustment = 0.0 if adjust is None else adjust(cache)
         if beta == 0:

@@ -112,8 +112,7 @@ def log_sum_exp(logits, largest=None):
 
 def is_struck(tokens, struck):
     """Whether each token is one of those that are forbidden now: bool, like `tokens`."""
-    hits = (
-        tokens == token if active is True else ops.logical_and(tokens == token, active)
-        for token, active in struck
-    )
-    return functools.reduce(ops.logical_or, hits)
+    ids = [token for token, _ in struck]
+    active = ops.stack([ops.convert_to_tensor(active, "bool") for _, active in struck])  # (n,)
+    ids = ops.where(active, ops.convert_to_tensor(ids, tokens.dtype), -1)  # (n,)
+    return ops.any(ops.expand_dims(tokens, -1) == ids, axis=-1)
