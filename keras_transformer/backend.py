@@ -94,7 +94,7 @@ def write_slice(x, new, index):
     return ops.where(is_new, ops.take(new, ops.clip(offset, 0, length - 1), axis=2), x)
 
 
-def write_slice_in_place(x, new, index, rows=None):
+def write_slice_in_place(x, new, index, rows=None, length=None):
     """Does what `write_slice` does, in the memory of `x`, which must not be used afterwards.
 
     So TensorFlow writes T positions instead of copying L; other backends call `write_slice`. In a
@@ -105,6 +105,7 @@ def write_slice_in_place(x, new, index, rows=None):
         new: tensor (B, H, T, D/H), T known.
         index: integer scalar, a multiple of T, at most L - T.
         rows: what `slice_rows` returns, to be computed once per step; None computes it here.
+        length: L, if it is known without looking at `x`.
 
     Returns:
         Tensor (B, H, L, D/H).
@@ -115,7 +116,9 @@ def write_slice_in_place(x, new, index, rows=None):
 
     rows = slice_rows(x, new.shape[2], index) if rows is None else rows
     flat, new = (tf.reshape(y, [-1, new.shape[2] * new.shape[3]]) for y in (x, new))
-    return tf.reshape(tf.raw_ops.InplaceUpdate(x=flat, i=rows, v=new), tf.shape(x))
+    length = tf.shape(x)[2] if length is None else length
+    shape = [-1, x.shape[1], length, x.shape[3]]
+    return tf.reshape(tf.raw_ops.InplaceUpdate(x=flat, i=rows, v=new), shape)
 
 
 def slice_rows(x, length, index):

@@ -79,14 +79,15 @@ class InPlaceKVCache(KVCache):
         values: tensor (B, H, L, D/H).
         index: integer scalar, the first free place.
         rows: from `slice_rows`; the caches of all layers can share them in a step.
+        length: L, if it is known without looking at the keys.
     """
 
-    def __init__(self, keys, values, index=0, rows=None):
+    def __init__(self, keys, values, index=0, rows=None, length=None):
         super().__init__(keys, values, index)
-        self.rows = rows
+        self.rows, self.length = rows, length
 
     def _write(self, old, new):
-        return write_slice_in_place(old, new, self.index, self.rows)
+        return write_slice_in_place(old, new, self.index, self.rows, self.length)
 
 
 class ScoreRecorder:

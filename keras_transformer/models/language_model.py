@@ -12,7 +12,7 @@ from keras_transformer.layers.attention_memory import KVCache
 from keras_transformer.layers.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.generation import Rows, padded_rows, search_ids
-from keras_transformer.models.search_cache import pad_keys
+from keras_transformer.models.search_cache import pad_keys, with_places
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.type_hints import Elementwise, KerasOptions, Tensor, TensorLike
 
@@ -140,13 +140,14 @@ class LanguageModel(TokenModel):
         seen = ops.logical_and(is_last, padding_mask(context_ids, PAD_ID))  # (B, P)
         visible = ops.tile(ops.expand_dims(seen, 1), (1, beam_size, 1))  # (B, K, P)
         more = max_length * beam_size
-        return {
+        cache = {
             "layers": [(pad_keys(x.keys, more), pad_keys(x.values, more)) for x in caches],
             "context_lengths": ops.sum(ops.cast(seen, "int32"), axis=1),
             "length": ops.convert_to_tensor(0, "int32"),
             "used": ops.convert_to_tensor(ops.shape(context_ids)[1], "int32"),
             "visible": ops.pad(visible, ((0, 0), (0, 0), (0, more))),  # (B, K, P + L * K)
         }
+        return with_places(cache)
 
     def generate(
         self, prompt_ids: Rows, strategy: Strategy | str = "greedy", *, max_length: int = 64

@@ -26,8 +26,10 @@ def test_each_beam_sees_its_own_key_and_what_it_took_over():
     rng = np.random.default_rng(0)
     visible = ops.zeros((B, K, 7 * K), "bool")
     owners = [[[] for _ in range(K)] for _ in range(B)]
+    numbers = ops.arange(7 * K, dtype="int32")
     for step in range(7):
-        visible = with_new_key({"visible": visible, "used": step * K})["visible"]
+        cache = {"visible": visible, "used": step * K, "numbers": numbers}
+        visible = with_new_key(cache)["visible"]
         owners = [[keys + [step * K + k] for k, keys in enumerate(row)] for row in owners]
         parents = rng.integers(0, K, (B, K))
         rows = (parents + np.arange(B)[:, None] * K).reshape(-1).astype("int32")
