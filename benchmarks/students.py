@@ -2,6 +2,7 @@
 
     python benchmarks/students.py runs/teacher runs/student --text test_2016_flickr.en.gz
     python benchmarks/students.py 4+4 6+2 6+1 --vocab-size 8000
+    python benchmarks/students.py 4+4 6+1 --sentences 64 --at-once 1
 
 The models take turns in one thread, and processor time is counted, not time on the clock; so other
 work on the machine disturbs little. A size is the layers of the encoder and of the decoder, of the
@@ -18,7 +19,7 @@ import time
 import engines
 from arguments import positive
 
-LENGTH, SENTENCES = 16, 512
+LENGTH = 16
 WARM_UPS = 2  # an optimizer of TensorFlow works on the first calls
 
 
@@ -32,7 +33,8 @@ def main():
     for name in options.models:
         model, tokenizer, texts, length = build(name, options)
         for search in options.searches:
-            calls[name, search] = call = translating(model, tokenizer, texts, length, search)
+            translate = translator(model, tokenizer, length, search)
+            calls[name, search] = call = translating(translate, texts, options.at_once)
             for _ in range(WARM_UPS):
                 translations = call()
             tokens[name, search] = count_tokens(tokenizer, translations, length)
@@ -50,6 +52,8 @@ def parse_options():
     parser.add_argument("models", nargs="+", metavar="MODEL", help="a run, or a size such as 6+1")
     parser.add_argument("--text", help="the sentences, for runs")
     parser.add_argument("--vocab-size", type=positive, default=8000, help="of sizes")
+    parser.add_argument("--sentences", type=positive, default=512, help="to translate, of sizes")
+    parser.add_argument("--at-once", type=positive, default=4096, help="sentences in a call")
     parser.add_argument("--searches", nargs="+", choices=("greedy", "beam"), default=["greedy"])
     parser.add_argument("--repeats", type=positive, default=5)
     options = parser.parse_args()
@@ -78,22 +82,31 @@ def build(name, options):
     model = Transformer(**presets.TINY | depths, source_vocab_size=options.vocab_size)
     words = [engines.word(i) for i in range(300)]
     rng = random.Random(0)
-    texts = [" ".join(rng.choices(words, k=LENGTH - 1)) for _ in range(SENTENCES)]
+    texts = [" ".join(rng.choices(words, k=LENGTH - 1)) for _ in range(options.sentences)]
     return model, tokenizer, texts, LENGTH
 
 
-def translating(model, tokenizer, texts, length, search):
-    """A function that translates all sentences in this thread, and returns the translations."""
-    import tensorflow as tf
-
+def translator(model, tokenizer, length, search):
+    """A translator whose translations have `length` tokens, or end where the model ends them."""
     from keras_transformer import Beam, Greedy, Translator
 
     limits = {} if length is None else {"max_length": length}
-    least = 0 if length is None else length
-    strategy = (Greedy if search == "greedy" else Beam)(min_length=least)
-    translator = Translator(model, tokenizer, strategy, num_parallel_batches=1, **limits)
-    batch = tf.constant([text.encode() for text in texts])
-    return lambda: translator.translate_tensor(text=batch)["translation"].numpy()
+    strategy = (Greedy if search == "greedy" else Beam)(min_length=length or 0)
+    return Translator(model, tokenizer, strategy, num_parallel_batches=1, **limits)
+
+
+def translating(translate, texts, at_once):
+    """A function that translates all sentences in this thread, and returns the translations."""
+    import tensorflow as tf
+
+    texts = [text.encode() for text in texts]
+    parts = [tf.constant(texts[i : i + at_once]) for i in range(0, len(texts), at_once)]
+
+    def call():
+        answers = [translate.translate_tensor(text=part)["translation"].numpy() for part in parts]
+        return [text for answer in answers for text in answer]
+
+    return call
 
 
 def count_tokens(tokenizer, translations, length) -> int:
