@@ -22,6 +22,8 @@ GIVEN = """
 from keras_transformer import Tokenizer, Transformer
 
 model: Transformer
+teacher: Transformer
+second_teacher: Transformer
 tokenizer: Tokenizer
 sources: list[str]
 targets: list[str]
@@ -29,6 +31,7 @@ texts: list[str]
 """
 TAKEN = {
     "decoding": "model, tokenizer",
+    "fast_models": "teacher, second_teacher, tokenizer",
     "language_modelling": "texts",
     "training": "sources, targets, tokenizer",
     "visualization": "model, tokenizer",

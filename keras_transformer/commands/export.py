@@ -26,8 +26,9 @@ def run(options) -> None:
         export = load_translator(options.run, **search_options(options)).export
     path = export(options.directory, overwrite=options.overwrite, **settings)
     print(path, flush=True)
-    if options.format == "savedmodel":
+    if options.precision == "auto":
         log_precision(read_json(Path(path) / EXPORT_CARD))
+    if options.format == "savedmodel":
         log(f"its card: keras-transformer show {shlex.quote(path)}; complete {path}/README.md")
         log("serve it:")
         print(serve_command(path), file=sys.stderr)
@@ -36,10 +37,9 @@ def run(options) -> None:
 
 
 def log_precision(card) -> None:
-    """Says how fast each precision was, if `--precision auto` has timed them."""
-    if seconds := card.get("seconds_per_step"):
-        times = (
-            f"{name} {' and '.join(f'{1000 * x:.1f}' for x in pair)}"
-            for name, pair in seconds.items()
-        )
-        log(f"ms a step of 1 and of 16 sentences: {', '.join(times)}; took {card['precision']}")
+    """Says how fast `--precision auto` has found each precision, and which it took."""
+    times = (
+        f"{name} {' and '.join(f'{1000 * x:.1f}' for x in pair)}"
+        for name, pair in card["seconds_per_step"].items()
+    )
+    log(f"ms a step of 1 and of 16 sentences: {', '.join(times)}; took {card['precision']}")

@@ -16,6 +16,7 @@ from keras_transformer.inference.answers import (
 from keras_transformer.inference.text_module import TextModule, check_is_one_model
 from keras_transformer.inference.text_search import as_tensor, ask_in_batches
 from keras_transformer.inference.translation_graph import TranslationGraph
+from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.models.transformer import Transformer
 from keras_transformer.type_hints import StrPath
 
@@ -43,7 +44,7 @@ class Translator(TextModule):
     warning says how many there are.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer` or an `Ensemble`.
         tokenizer: the `Tokenizer` that the model was trained with.
         strategy: how to search: `Beam(...)`, `Greedy(...)` or `Sample(...)`; "beam" and "greedy"
             are short for those with their defaults.
@@ -78,7 +79,7 @@ class Translator(TextModule):
 
     def __init__(
         self,
-        model: Transformer,
+        model: Transformer | Ensemble,
         tokenizer: Tokenizer,
         strategy: Strategy | str = "beam",
         *,

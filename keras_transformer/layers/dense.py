@@ -40,7 +40,7 @@ class Dense(keras.layers.Dense):
         return ops.reshape(x, (*leading_shape(inputs), self.units))  # (B, T, E)
 
 
-def leading_shape(x, kept=1):
-    """Returns the sizes of `x` but the last `kept`, for a reshape: with -1 for one unknown."""
-    known = [-1 if size is None else size for size in x.shape[:-kept]]
-    return known if known.count(-1) <= 1 else ops.shape(x)[:-kept]
+def leading_shape(x):
+    """Returns the sizes of `x` but the last, for a reshape: with -1 for one that is unknown."""
+    known = [-1 if size is None else size for size in x.shape[:-1]]
+    return known if known.count(-1) <= 1 else ops.shape(x)[:-1]

@@ -12,7 +12,7 @@ from keras_transformer.keras_names import KerasNames
 from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.attention import attention
 from keras_transformer.layers.attention_memory import Memory
-from keras_transformer.layers.dense import Dense, leading_shape
+from keras_transformer.layers.dense import Dense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.low_rank import LowRankAdaptation
 from keras_transformer.layers.masks import full_mask, takes_carried_masks
@@ -217,7 +217,7 @@ def split_heads(x, num_heads, parts=1):
     Returns:
         Tensor (B, H, T, D/H), or a list of `parts` tensors (B, H / parts, T, D/H).
     """
-    x = ops.reshape(x, (*leading_shape(x), num_heads, x.shape[-1] // num_heads))
+    x = ops.reshape(x, (*first_sizes(x), num_heads, x.shape[-1] // num_heads))
     x = ops.transpose(x, (0, 2, 1, 3))  # (B, H, T, D/H)
     return x if parts == 1 else ops.split(x, parts, axis=1)
 
@@ -225,4 +225,13 @@ def split_heads(x, num_heads, parts=1):
 def merge_heads(x):
     """Joins the heads, (B, H, T, D/H) to (B, T, D): the "Concat" of the paper's section 3.2.2."""
     x = ops.transpose(x, (0, 2, 1, 3))  # (B, T, H, D/H)
-    return ops.reshape(x, (*leading_shape(x, 2), x.shape[2] * x.shape[3]))
+    return ops.reshape(x, (*first_sizes(x), x.shape[2] * x.shape[3]))
+
+
+def first_sizes(x):
+    """Returns the sizes (B, T) of `x`, for a reshape: with -1 for B if that alone is unknown.
+
+    So a step of a search, whose T is known, computes no shapes.
+    """
+    batch_size, length = ops.shape(x)[:2]
+    return (-1 if x.shape[0] is None and isinstance(length, int) else batch_size), length

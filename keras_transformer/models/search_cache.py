@@ -111,15 +111,15 @@ def compact(cache, sentences, capacity):
     visible = ops.take_along_axis(visible, ops.expand_dims(kept, 1), axis=2)  # (b, K, m)
     rows = key_rows(cache["layers"][0][0], sentences, kept)  # (b, H, m)
     flat = keras.tree.map_structure(lambda x: ops.reshape(x, (-1, x.shape[3])), cache["layers"])
-    layers = take(flat, rows)  # (b, H, m, D/H) each
     of_all = ("layers", "used", "visible", "length", "numbers", "rows")
     by_sentence = {name: value for name, value in cache.items() if name not in of_all}
+    layers, by_sentence = take(flat, rows), take(by_sentence, sentences)
     new = {
         "layers": keras.tree.map_structure(lambda x: pad_keys(x, missing), layers),
         "used": ops.shape(kept)[1],
         "visible": ops.pad(visible, ((0, 0), (0, 0), (0, missing))),
     }
-    return with_places({**cache, **take(by_sentence, sentences), **new})
+    return with_places({**cache, **by_sentence, **new})
 
 
 def pad_keys(x, missing):
