@@ -60,7 +60,14 @@ def test_without_a_faster_layout_variables_are_copies(layouts):
     assert any(variable is model.target_embedding.embeddings.value for variable in variables)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "untied",
+        "language model",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tied", "no biases", "gated")),
+    ],
+)
 def test_a_model_of_integers_is_close_to_that_of_floats(layouts, randomize, kind):
     model = randomize(MODELS[kind]())
     plain, copy = (serving_copy(model, "int8", 9) for _ in range(2))
