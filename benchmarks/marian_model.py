@@ -15,7 +15,7 @@ NEVER = -1e9  # a logit that no candidate of a search has
 
 
 def write_marian(model, tokenizer, directory, may_end=True):
-    """Writes `model.npz` and `vocabulary.spm`, of which Marian needs no more.
+    """Writes `model.npz` and `vocabulary.spm`, the two files that Marian reads.
 
     Args:
         model: a `Transformer` with the paper's layers, ReLU, and one matrix for all embeddings.

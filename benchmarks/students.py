@@ -87,7 +87,7 @@ def build(name, options):
 
 
 def translator(model, tokenizer, length, search):
-    """A translator whose translations have `length` tokens, or end where the model ends them."""
+    """A translator that writes `length` tokens; with None, it stops where the model does."""
     from keras_transformer import Beam, Greedy, Translator
 
     limits = {} if length is None else {"max_length": length}

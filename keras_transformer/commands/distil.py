@@ -27,7 +27,7 @@ def run(options) -> None:
 
 
 def load_teachers(options, what):
-    """Returns the teachers as one model, `loading.Loaded`, whose answers are `chosen`."""
+    """Loads the teachers as one model, `loading.Loaded`. Each of its answers is one of `chosen`."""
     with stage(f"loading {', '.join(options.model)}", quiet=options.quiet):
         # Only now, since it imports TensorFlow.
         from keras_transformer.commands.loading import load_runs

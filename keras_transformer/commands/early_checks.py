@@ -161,7 +161,7 @@ def check_output_is_no_input(options) -> None:
 
 
 def _of_kind(options, *metavars) -> list[Option]:
-    """Returns the options of a command whose values are of some kinds."""
+    """Returns the options of a command that take one of these metavars."""
     known = (option for option in OPTIONS[options.command] if isinstance(option, Option))
     return [option for option in known if option.values in metavars]
 

@@ -105,7 +105,7 @@ def _length(text, given) -> tuple[dict, int, int]:
     steps_in_epoch = math.ceil(PADDING * text.target_tokens / batch_tokens)
     if "max_steps" in given:
         return found, math.ceil(given["max_steps"] / steps_in_epoch), given["max_steps"]
-    # Larger batches are fewer steps, of which each counts for more.
+    # With larger batches there are fewer steps, but each one learns more.
     ratio = batch_tokens / usual_batch if "batch_tokens" in given else 1
     found["epochs"] = max(1, round(usual_epochs * math.sqrt(ratio)))
     epochs = (found | given)["epochs"]

@@ -20,7 +20,7 @@ CHUNK = 20_000  # pairs that are split together: what is drawn depends on it
 
 
 class SampledEpochs:
-    """The pairs of a store, split anew for every epoch: what `PairBatches` takes as `sample`.
+    """The pairs of a store, split again for every epoch: the `sample` of `PairBatches`.
 
     What an epoch has is a function of the store, the rate, the seed and the number of the epoch.
     It is written to a folder, where a training that goes on finds it. The first epoch stays there,

@@ -61,7 +61,7 @@ class TokenStore(StoredPairs):
             seed: of the draw.
 
         Returns:
-            This store, whose batches have none of the sources drawn, and the pairs drawn.
+            This store without the pairs that have a source in the draw, and the pairs drawn.
 
         Raises:
             ValueError: if nothing else would be left.

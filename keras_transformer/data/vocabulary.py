@@ -31,7 +31,7 @@ class Vocabulary(NamedTuple):
 
 
 def silent(what: str, total: int | None = None, unit: str = ""):
-    """Shows nothing: a context whose value has the method `advance`."""
+    """Shows nothing. It is used as a bar is: `with silent(what) as bar: bar.advance(1)`."""
     return nullcontext(SimpleNamespace(advance=lambda number: None))
 
 

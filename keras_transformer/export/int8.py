@@ -77,7 +77,7 @@ class Int8Table:
 
 
 def quantize_columns(matrix):
-    """Returns integers (D, E), int8, and scales (E,), float32, whose product is about `matrix`."""
+    """Returns int8 (D, E) and float32 scales (E,); multiplied, they are close to `matrix`."""
     scales = np.abs(matrix).max(axis=0, initial=TINY) / LARGEST_WEIGHT  # (E,)
     return np.rint(matrix / scales).astype("int8"), scales
 

@@ -19,6 +19,14 @@ def files(sentences, tmp_path_factory):
 
 
 @pytest.fixture
+def run(tmp_path):
+    """What looks like a run, from far; for commands that do not load it."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text("1")
+    return str(tmp_path / "run")
+
+
+@pytest.fixture
 def translate(monkeypatch, capsysbinary):
     """Runs `translate` on bytes; returns the exit code and the bytes written."""
 

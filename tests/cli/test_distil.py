@@ -23,14 +23,6 @@ ANSWERS = {
 
 
 @pytest.fixture
-def run(tmp_path):
-    """What looks like a run, from far."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "manifest.json").write_text("1")
-    return str(tmp_path / "run")
-
-
-@pytest.fixture
 def text(tmp_path):
     """Paths of the source, of the references, and of what to write."""
     paths = [tmp_path / name for name in ("train.en", "train.de", "out.de")]

@@ -22,14 +22,6 @@ def small_windows(monkeypatch):
 
 
 @pytest.fixture
-def run(tmp_path):
-    """What looks like a run, from far; for commands that do not load it."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "manifest.json").write_text("1")
-    return str(tmp_path / "run")
-
-
-@pytest.fixture
 def source(tmp_path):
     path = tmp_path / "source.txt"
     path.write_text("".join(f"{line}\n" for line in LINES), "utf-8")
