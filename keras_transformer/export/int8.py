@@ -19,6 +19,9 @@ LARGEST_ACTIVATION, LARGEST_WEIGHT = 90, 91
 ZERO_POINT = LARGEST_ACTIVATION
 # The largest number of a row of zeros is taken to be this.
 TINY = 1e-30
+# For each product oneDNN copies a matrix whose rows are a multiple of this long. With so many more
+# columns of zeros it reads the matrix where it is.
+COPIED_MULTIPLE, SPARE_COLUMNS = 1024, 32
 
 
 class Int8Matrix:
@@ -26,11 +29,16 @@ class Int8Matrix:
 
     Args:
         kernel: array (D, E) of floats.
+        single_row: whether to be fast for one row, too. oneDNN copies the matrix for such a
+            product, which takes longer than the product of two rows.
     """
 
-    def __init__(self, kernel):
+    def __init__(self, kernel, single_row: bool = False):
+        self.single_row = single_row
         values, scales = quantize_columns(np.asarray(kernel, "float32"))  # (D, E), (E,)
-        corrections = -ZERO_POINT * values.sum(axis=0, dtype="int32")  # (E,)
+        if values.shape[1] % COPIED_MULTIPLE == 0:
+            values = np.pad(values, [(0, 0), (0, SPARE_COLUMNS)])  # (D, E or more)
+        corrections = -ZERO_POINT * values.sum(axis=0, dtype="int32")  # (E or more,)
         self.values = tf.Variable(tf.bitcast(values, tf.qint8), trainable=False)
         self.scales = tf.Variable(scales / LARGEST_ACTIVATION, trainable=False)
         self.corrections = tf.Variable(corrections.astype("float32"), trainable=False)
@@ -49,8 +57,14 @@ class Int8Matrix:
         Returns:
             float32 tensor (rows, E).
         """
-        levels, largest = quantize_rows(x)  # (rows, D), (rows, 1)
-        return integer_sums(levels, self.values, self.corrections) * largest * self.scales
+        if self.single_row:
+            x = tf.pad(x, [[0, 1], [0, 0]])  # (rows or one more, D)
+        levels, largest = quantize_rows(x)  # (rows or one more, D), (rows or one more, 1)
+        sums = integer_sums(levels, self.values, self.corrections)  # (..., E or more)
+        columns = self.scales.shape[0]
+        sums = sums if sums.shape[1] == columns else sums[:, :columns]  # (..., E)
+        y = sums * largest * self.scales  # (rows or one more, E)
+        return y[:-1] if self.single_row else y
 
 
 class Int8Table:

@@ -42,10 +42,11 @@ def pack(model, precision: str = "float32", beam_size: int = 1) -> list[tf.Varia
     packed = {}
     for dense, tokens in dense_layers(model):
         rows = [count * (tokens or beam_size) for count in SENTENCES]
-        packed |= pack_dense(dense, try_int8 and int8_wins(*dense.kernel.shape, *rows))
+        matrix = int8_matrix(dense.kernel, rows) if try_int8 else None
+        packed |= pack_dense(dense, matrix)
     lm_head = model.lm_head_kernel()  # (V, D)
     rows = [count * beam_size for count in SENTENCES]
-    more = pack_logits(model, try_int8 and int8_wins(*lm_head.shape[::-1], *rows))
+    more = pack_logits(model, int8_matrix(tf.transpose(lm_head), rows) if try_int8 else None)
     projection = getattr(model, "output_projection", None)
     if more and projection is not None:
         packed[id(projection.kernel)] = []  # `more` stands for it
@@ -76,14 +77,20 @@ def dense_layers(model):
         yield layer.feed_forward.outer, tokens
 
 
-def pack_dense(dense, int8) -> dict[int, list[tf.Variable]]:
-    """Replaces the product of a dense layer, by one of 8-bit integers or not.
+def int8_matrix(kernel, rows) -> Int8Matrix | None:
+    """Makes a kernel (D, E) integers, if it is faster so, for so many rows each."""
+    if int8_wins(*kernel.shape, *rows):
+        return Int8Matrix(kernel, single_row=1 in rows)
+    return None
+
+
+def pack_dense(dense, matrix) -> dict[int, list[tf.Variable]]:
+    """Replaces the product of a dense layer, by that of an `Int8Matrix` if there is one.
 
     Returns:
         For the `id` of each weight that is replaced, the variables that are read for it.
     """
-    if int8:
-        matrix = Int8Matrix(dense.kernel)
+    if matrix is not None:
         dense.call = partial(multiply_int8, dense, matrix)
         return {id(dense.kernel): matrix.variables}
     variables = packed_weights(dense)
@@ -91,11 +98,13 @@ def pack_dense(dense, int8) -> dict[int, list[tf.Variable]]:
     return {id(old): [new] for old, new in zip(dense.weights, variables, strict=True)}
 
 
-def pack_logits(model, int8) -> list[tf.Variable]:
-    """Replaces the product that makes logits, if another is faster; returns its variables."""
+def pack_logits(model, matrix) -> list[tf.Variable]:
+    """Replaces the product that makes logits, if another is faster; returns its variables.
+
+    `matrix` is the `Int8Matrix` to take, or None.
+    """
     lm_head = model.lm_head_kernel()  # (V, D)
-    if int8:
-        matrix = Int8Matrix(tf.transpose(lm_head))
+    if matrix is not None:
         model.logits = partial(int8_logits, matrix)
         return matrix.variables
     if transposed_wins(*lm_head.shape):

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_transformer.export import int8
 from keras_transformer.export.int8 import Int8Matrix, Int8Table, check_int8
 
-SHAPES = [(1, 1), (7, 5), (64, 48), (300, 129)]
+SHAPES = [(1, 1), (7, 5), (64, 48), (300, 129), (8, 1024)]
 
 
 def graph_of(function, depth):
@@ -54,6 +54,22 @@ def test_a_row_does_not_depend_on_the_others(multiply, random):
     for i in range(33):
         np.testing.assert_array_equal(graph(x[i : i + 1])[0], together[i])
     np.testing.assert_array_equal(graph(x[::-1])[::-1], together)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4])
+@pytest.mark.parametrize("depth, columns", SHAPES)
+def test_a_matrix_for_single_rows_multiplies_as_another_one(random, depth, columns, rows):
+    kernel, x = random(depth, columns), random(4, depth)[:rows]
+    one, other = (Int8Matrix(kernel, single_row=single_row) for single_row in (True, False))
+    np.testing.assert_array_equal(
+        graph_of(one.multiply, depth)(x), graph_of(other.multiply, depth)(x)
+    )
+
+
+def test_a_matrix_whose_rows_onednn_would_copy_has_spare_columns(random):
+    wide, narrow = (Int8Matrix(random(4, columns)) for columns in (2048, 2047))
+    assert wide.values.shape == (4, 2048 + int8.SPARE_COLUMNS) and wide.scales.shape == (2048,)
+    assert narrow.values.shape == (4, 2047)
 
 
 def test_no_row_is_no_row_and_zeros_are_zeros(multiply):
