@@ -166,7 +166,8 @@ def check_directory(name: str, path) -> None:
     for part in (Path(path), *Path(path).parents):
         if part.exists():
             if not part.is_dir():
-                raise ValueError(f"{name}, {path}: {part} is a file; name another directory.")
+                place = f"{name} {path}" + ("" if part == Path(path) else f": {part}")
+                raise ValueError(f"{place} is a file; name another directory.")
             return
 
 

@@ -253,6 +253,7 @@ def check_training(options) -> None:
     check_paths(options, resume.TEXT_FILES)
     model_size(options)
     refuse_second_vocabulary(options)
+    check_tokenizer(options)
     if options.tfds:
         need("tensorflow_datasets", "tensorflow-datasets", "--tfds")
     if options.plots:
@@ -340,6 +341,7 @@ def check_preparation(options) -> None:
     if texts != 1:
         raise ValueError("give one of --source and --target, --tsv.")
     refuse_second_vocabulary(options)
+    check_tokenizer(options)
     if options.shard and not options.tokenizer:
         raise ValueError(
             "--shard needs the vocabulary of all shards; add --tokenizer, which the command "
@@ -358,6 +360,17 @@ def refuse_second_vocabulary(options) -> None:
         found = [other for other in names if other in typed]
         if getattr(options, name, None) and found:
             raise ValueError(f"--{name} has a vocabulary; leave out {dashed(found)}.")
+
+
+def check_tokenizer(options) -> None:
+    """Refuses a --tokenizer that is none."""
+    if options.tokenizer:
+        from keras_transformer.data.subwords import check_model
+
+        try:
+            check_model(Path(options.tokenizer).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"--tokenizer {options.tokenizer}: {error}") from error
 
 
 def refuse_without_validation(options) -> None:

@@ -253,7 +253,8 @@ def _decode(text: bytes, place: str, errors: str, lenient: str) -> str | None:
     except UnicodeDecodeError:
         if errors == "skip":
             return None
-        remedy = f"convert the file, as with iconv, or pass errors={lenient!r}"
+        command = " (--errors skip)" if lenient == "skip" else ""
+        remedy = f"convert the file, as with iconv, or pass errors={lenient!r}{command}"
         raise CorpusError(f"{place}: invalid UTF-8; {remedy}.") from None
 
 

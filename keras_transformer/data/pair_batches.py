@@ -129,7 +129,7 @@ class PairBatches:
         if not len(self.kept):
             raise ValueError(
                 f"No sentence pair is left: all {self.num_too_long} are longer than "
-                f"max_pair_length={max_pair_length} tokens; raise max_pair_length."
+                f"max_pair_length={max_pair_length} tokens; raise max_pair_length (--max-length)."
                 if self.num_too_long
                 else "There are no sentence pairs: sources and targets are empty."
             )

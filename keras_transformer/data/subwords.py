@@ -1,6 +1,7 @@
 """SentencePiece itself: learns a vocabulary and splits texts, without TensorFlow."""
 
 import io
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
@@ -23,6 +24,8 @@ from keras_transformer.data.token_rows import TokenRows, take
 # SentencePiece writes a space as U+2581 and cannot tell it from a typed one. A private character
 # escapes the typed one: it becomes ESCAPE + "b", and a typed ESCAPE becomes ESCAPE + "a".
 ESCAPE, SPACE_SYMBOL = "\ue000", "\u2581"
+# The share of a text's characters that are subwords of their own.
+COVERAGE = 0.9995
 # Training skips texts of over 4,192 bytes, and texts that hold a character of SentencePiece's own.
 LEARNT_CHARS, UNLEARNT = 1000, "\u2585"
 
@@ -97,7 +100,7 @@ def join_ids_to_texts(model: bytes, rows: TokenRows) -> list[str]:
     return [unescape(text.replace(SPACE_SYMBOL, " ")) for text in texts]
 
 
-def learn_model(texts, vocab_size: int, coverage: float = 0.9995, user_symbols=()) -> bytes:
+def learn_model(texts, vocab_size: int, coverage: float = COVERAGE, user_symbols=()) -> bytes:
     """Learns a vocabulary; `Tokenizer.train_on_texts` says what the arguments are.
 
     Returns:
@@ -133,14 +136,21 @@ def learn_model(texts, vocab_size: int, coverage: float = 0.9995, user_symbols=(
     except (RuntimeError, OSError) as error:
         if failures:  # SentencePiece keeps only the text of an exception
             raise failures[0] from None
-        reason = str(error).rpartition("] ")[2].partition(" Increase vocab_size")[0]
-        reason = reason.rstrip(". ") or "there is no text"
         raise ValueError(
-            f"A vocabulary of vocab_size={vocab_size} could not be learnt: {reason}. It must "
-            "hold 4 special tokens, 256 bytes and every frequent character, and there must be "
+            f"A vocabulary of vocab_size={vocab_size} could not be learnt: {_reason(error)}. It "
+            "must hold 4 special tokens, 256 bytes and every frequent character, and there must be "
             "some text; use a larger vocab_size or more text."
         ) from error
     return writer.getvalue()
+
+
+def _reason(error) -> str:
+    """Says in words why SentencePiece could not learn."""
+    if "sentences_.empty()" in str(error):
+        return "there is no text"
+    if found := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
+        return f"the text needs at least {found[1]}"
+    return str(error).rpartition("] ")[2].rstrip(". ") or "it is too small"
 
 
 def _checked_symbols(symbols) -> list[str]:
@@ -182,7 +192,10 @@ def check_model(model: bytes) -> int:
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
-        raise ValueError(f"The tokenizer is not a SentencePiece model: {error}") from error
+        raise ValueError(
+            "The tokenizer is not a SentencePiece model; give a file that Tokenizer.save, "
+            "keras-transformer tokenizer or SentencePiece has written."
+        ) from error
     found = [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
     expected = [PAD_ID, UNK_ID, START_ID, END_ID]
     if found != expected:

@@ -307,6 +307,12 @@ def test_no_text_is_refused(texts):
         Tokenizer.train_on_texts(texts, vocab_size=300)
 
 
+def test_a_vocabulary_that_is_too_small_says_what_is_needed():
+    for size, reason in ((3, "it is too small"), (250, r"the text needs at least \d+")):
+        with pytest.raises(ValueError, match=f"vocab_size={size} could not be learnt: {reason}"):
+            Tokenizer.train_on_texts(SENTENCES, vocab_size=size)
+
+
 @pytest.mark.parametrize("garbage", [b"garbage", b"\x00" * 50, b"\xff" * 50])
 def test_bytes_that_are_no_model_are_refused(garbage):
     with pytest.raises(ValueError, match="The tokenizer is not a SentencePiece model"):
