@@ -17,26 +17,33 @@ from keras_transformer.training.variables import as_arrays, training_variables
 
 
 @pytest.mark.parametrize(
-    "seconds, chosen",
+    "seconds, compiling, num_valid, chosen",
     [
-        (0.1, {"epochs": 30}),  # there is time for all that suit
-        (0.4, {"epochs": 10, "average": 3, "early_stopping": 5}),
-        (4.0, {"epochs": 1, "average": 0, "early_stopping": 0}),
-        (40.0, {"epochs": None, "max_steps": 24, "warmup_steps": 6}),
+        (0.1, 0, 0, {"epochs": 30}),  # there is time for all that suit
+        (0.4, 0, 0, {"epochs": 9, "average": 3, "early_stopping": 0}),
+        (0.4, 100, 0, {"epochs": 8}),
+        (0.4, 0, 154_000, {"epochs": 4}),  # the text to validate on is a third of the other
+        (4.0, 0, 0, {"epochs": None, "max_steps": 240}),
+        (40.0, 0, 0, {"epochs": None, "max_steps": 24, "warmup_steps": 6}),
+        (40.0, 10_000, 0, {"epochs": None, "max_steps": 1}),
     ],
 )
-def test_as_many_epochs_are_trained_as_fit(seconds, chosen, monkeypatch, capsys):
+def test_as_many_epochs_are_trained_as_fit(
+    seconds, compiling, num_valid, chosen, monkeypatch, capsys
+):
     text = Text(29_000, 462_000)
-    monkeypatch.setattr(time_plan, "seconds_of_a_step", lambda *_: seconds)
+    monkeypatch.setattr(time_plan, "seconds_of_a_step", lambda *_: [seconds, compiling])
     monkeypatch.setattr(time_plan, "text_size", lambda *_: text)
     options = build_parser().parse_args(["train", "--out", "x", "--max-minutes", "20", "--quiet"])
     recipe.choose(options, text, 8000)
-    train = SimpleNamespace(num_batches=240)
-    data = SimpleNamespace(train=train, texts=None, tokenizer=SimpleNamespace(vocab_size=8000))
+    train = SimpleNamespace(num_batches=240, num_target_tokens=462_000)
+    valid = SimpleNamespace(num_target_tokens=num_valid) if num_valid else None
+    tokenizer = SimpleNamespace(vocab_size=8000)
+    data = SimpleNamespace(train=train, valid=valid, texts=None, tokenizer=tokenizer)
     time_plan.fit_into_time(None, data, options)
     assert chosen.items() <= vars(options).items()
     steps = options.max_steps or options.epochs * train.num_batches
-    assert options.warmup_steps == pytest.approx(steps / 4, rel=0.05)
+    assert options.warmup_steps == pytest.approx(max(1, steps / 4), rel=0.05)
     assert steps * seconds <= 20 * 60 and options.batch_tokens == 2048
     assert "--max-minutes 20 are " in capsys.readouterr().err
 
@@ -48,7 +55,8 @@ def test_steps_that_are_timed_leave_no_trace(tokenizer, sentences):
     model = Transformer(**size, source_vocab_size=tokenizer.vocab_size)
     model.compile(keras.optimizers.Adam(0.1), loss=MaskedCrossentropy())
     before = as_arrays(training_variables(model))
-    assert time_plan.seconds_of_a_step(model, batches) > 0
+    seconds, compiling = time_plan.seconds_of_a_step(model, batches)
+    assert 0 < seconds < compiling
     for one, other in zip(before, as_arrays(training_variables(model)), strict=True):
         np.testing.assert_array_equal(one, other)
 
