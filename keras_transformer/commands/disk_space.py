@@ -3,7 +3,7 @@
 import math
 import shutil
 
-from keras_transformer.commands.messages import log
+from keras_transformer.commands.messages import counted, log
 
 MOST_EPOCHS, FEWEST_EPOCHS = 10, 2
 # By default the weights of the last epochs take at most as much.
@@ -26,7 +26,8 @@ def report_disk(out, num_parameters: int, keep: int, epochs: int, has_scores: bo
     # The best epoch is a model of its own, and a new file is written before an old one goes.
     needed = weights * (num_kept + 2) + STATE_BYTES * num_parameters * (NUM_STATES + 1)
     free = shutil.disk_usage(out).free
-    files = f"the weights of up to {num_kept} epochs, {NUM_STATES} states to resume from, the best"
+    epochs = counted(num_kept, "epoch")
+    files = f"the weights of up to {epochs}, {NUM_STATES} states to resume from, the best"
     log(f"disk: at most {size(needed)} in {out} ({files}); {size(free)} are free")
     if needed > free:
         log(f"note: {out} has less room than that; give a smaller --keep or another --out")

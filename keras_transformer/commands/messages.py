@@ -13,6 +13,15 @@ def one_line(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ")
 
 
+def counted(number: int, noun: str) -> str:
+    """Writes how many there are of something.
+
+    >>> counted(1, "epoch"), counted(2_000, "pair")
+    ('1 epoch', '2,000 pairs')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def spelled(text: str) -> str:
     r"""Spells control characters as `\x1b`: a terminal would obey them."""
     return CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

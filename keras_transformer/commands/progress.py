@@ -110,11 +110,13 @@ def is_terminal() -> bool:
 
 
 def duration(seconds: float) -> str:
-    """Writes seconds as people do: 42 s, 3 min, 2 h 5 min.
+    """Writes seconds as people do: 40 ms, 42 s, 3 min, 2 h 5 min.
 
-    >>> duration(41.6), duration(185), duration(7500)
-    ('42 s', '3 min', '2 h 5 min')
+    >>> duration(0.04), duration(41.6), duration(185), duration(7500)
+    ('40 ms', '42 s', '3 min', '2 h 5 min')
     """
+    if seconds < 0.95:
+        return f"{1000 * seconds:.0f} ms"
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)

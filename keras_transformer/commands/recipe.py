@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.commands.messages import log
+from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.model_size import model_size, num_parameters
 from keras_transformer.commands.options import dashed, given_options
 
@@ -23,7 +23,7 @@ ROWS = (
 DROPOUT = ((0.6, 0.3), (2.0, 0.1))
 # By the number of pairs, up to which so many subwords serve. More text fills more of them.
 SUBWORDS = ((5_000, 2_000), (20_000, 4_000), (200_000, 8_000), (2_000_000, 16_000))
-MOST_SUBWORDS = 32_000
+MOST_SUBWORDS, ALPHABET = 32_000, 300
 # A norm before each sub-layer learns more from little text, one after it from much.
 MOST_TOKENS_NORM_FIRST = 20_000_000
 BATCH_MULTIPLE = 128
@@ -61,9 +61,11 @@ class Model(NamedTuple):
     d_model: int
 
 
-def vocab_size(pairs: int) -> int:
-    """Returns how many subwords suit a text of so many pairs."""
-    return next((size for most, size in SUBWORDS if pairs <= most), MOST_SUBWORDS)
+def vocab_size(pairs: int, characters: int = 0) -> int:
+    """Returns how many subwords suit a text of so many pairs, with so many frequent characters."""
+    size = next((size for most, size in SUBWORDS if pairs <= most), MOST_SUBWORDS)
+    # Each character is a subword; those of an alphabet leave room for others.
+    return size + max(0, characters - ALPHABET)
 
 
 def recipe(text: Text, model: Model, given: dict) -> dict:
@@ -86,7 +88,7 @@ def recipe(text: Text, model: Model, given: dict) -> dict:
     found["dropout"] = round(20 * _interpolated(tokens_per_parameter, DROPOUT)[0]) / 20
     # With --valid-steps these are counted as epochs.
     rounds = math.ceil(steps / given["valid_steps"]) if "valid_steps" in given else epochs
-    found["average"] = min(LONGEST_MEAN, rounds // 3) if rounds > FEW_EPOCHS else 0
+    found["average"] = epochs_of_mean(rounds)
     if text.is_validated:
         patience = max(LEAST_PATIENCE, rounds // 3)
         # Of few epochs each one counts.
@@ -95,6 +97,11 @@ def recipe(text: Text, model: Model, given: dict) -> dict:
         is_first = text.target_tokens <= MOST_TOKENS_NORM_FIRST
         found["norm_first" if is_first else "norm_last"] = True
     return {name: value for name, value in found.items() if name not in given}
+
+
+def epochs_of_mean(epochs: int) -> int:
+    """Returns of how many of so many epochs the mean is best."""
+    return min(LONGEST_MEAN, epochs // 3) if epochs > FEW_EPOCHS else 0
 
 
 def _length(text, given) -> tuple[dict, int, int]:
@@ -126,10 +133,10 @@ def _rate_scale(d_model: int, warmup_steps: int) -> float:
     return round(peak * math.sqrt(d_model * warmup_steps), 2)
 
 
-def choose_vocab_size(options, pairs: int) -> None:
+def choose_vocab_size(options, pairs: int, characters: int = 0) -> None:
     """Gives the options the number of subwords to learn, unless one is given."""
     if options.vocab_size is None:
-        options.vocab_size = vocab_size(pairs)
+        options.vocab_size = vocab_size(pairs, characters)
         options.chosen = [*options.chosen, "vocab_size"]
 
 
@@ -153,14 +160,17 @@ def choose(options, text: Text, num_subwords: int, **settled) -> None:
     for name in found.keys() - given.keys():
         setattr(options, name, found[name])
     options.chosen += [name for name in found if name not in given]
-    if options.chosen:
+    if settled and options.chosen:
+        log("so this follows instead:")
+        log(f"  {as_typed({name: getattr(options, name) for name in options.chosen})}")
+    elif options.chosen:
         report(options, text, model, num_subwords)
 
 
 def report(options, text: Text, model: Model, num_subwords: int) -> None:
     """Says what was chosen and by what; and which preset suits, if the text is large for this."""
     log(
-        f"{text.pairs:,} pairs with {short(text.target_tokens)} target tokens, "
+        f"{counted(text.pairs, 'pair')} with {short(text.target_tokens)} target tokens, "
         f"{text.target_tokens / model.parameters:.2g} for each parameter of the model; what was "
         "not given follows from that:"
     )

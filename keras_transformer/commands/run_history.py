@@ -6,6 +6,7 @@ from pathlib import Path
 
 import keras
 
+from keras_transformer.commands.messages import counted
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.files import write_text
 from keras_transformer.training.callbacks import number
@@ -66,7 +67,8 @@ def kept_epoch(best, num_epochs, options) -> dict:
         why = "the last epoch, since there is no score to compare epochs by"
         facts = {"metric": None, "value": None, "signature": None}
     else:
-        why = f"the best {METRICS[options.metric]} of {num_epochs} epochs on the validation text"
+        epochs = counted(num_epochs, "epoch")
+        why = f"the best {METRICS[options.metric]} of {epochs} on the validation text"
         facts = {"metric": options.metric, "value": float(best.best)}
         facts["signature"] = signature(options.metric, options.bleu_tokenize)
     return {"epoch": best.epoch, **facts, "why": why}

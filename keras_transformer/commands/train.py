@@ -115,6 +115,7 @@ def planned_model(data, begins, options) -> tuple[Transformer, Plan]:
     plan = Plan.of(options, data.train.num_batches)
     with stage("building the model", quiet=options.quiet), model_scope(options.strategy):
         model = build_model(data.tokenizer, plan.total_steps, options)
+    log(f"{model.count_params():,} parameters, {model.dtype_policy.name}")
     if begins and options.max_minutes and "epochs" in options.chosen:
         fit_into_time(model, data, options)
         plan = Plan.of(options, data.train.num_batches)
@@ -170,6 +171,7 @@ def fit(model, callbacks, data, resumes, options) -> None:
                 verbose=0,
                 callbacks=[*callbacks.all, *workers.callbacks(options)],
             )
+        callbacks.report_stop()
     if workers.is_first(options):
         callbacks.finish()
     log(f"trained {duration(time.monotonic() - start)}")
@@ -204,7 +206,6 @@ def build_model(tokenizer, total_steps, options) -> Transformer:
     size |= {"max_length": max(MODEL_LENGTH, options.max_length), "dtype": dtype}
     model = Transformer(**size, source_vocab_size=tokenizer.vocab_size)
     compile_model(model, total_steps, options)
-    log(f"{model.count_params():,} parameters, {dtype}")
     return model
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.backend import STEPS_ARE_PURE
-from keras_transformer.commands import workers
+from keras_transformer.commands import recipe, workers
 from keras_transformer.commands.disk_space import default_keep, report_disk
 from keras_transformer.commands.early_checks import refuse_without_validation
-from keras_transformer.commands.messages import log
+from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
 from keras_transformer.commands.progress import stage
 from keras_transformer.commands.resume import CHECKPOINTS, LOGS
@@ -128,6 +128,19 @@ class Callbacks:
         """Returns whether a run that is resumed has steps left, but no time for another epoch."""
         return self.limit is not None and self.limit.is_reached and bool(self.steps_left())
 
+    def report_stop(self) -> None:
+        """Says why a training has ended before its last step."""
+        if not self.steps_left():
+            return
+        if self.has_stopped():
+            epochs = counted(self.early.patience, "epoch")
+            log(f"stopped: no better {METRICS[self.options.metric]} for {epochs}, --early-stopping")
+        elif self.limit is not None:
+            log(
+                "stopped: there is no time for another epoch in --max-minutes "
+                f"{self.options.max_minutes:g}; to go on, give --resume and more"
+            )
+
     @contextmanager
     def stopping(self):
         """Ends what runs beside `fit` in its context, in whatever way that ends.
@@ -156,9 +169,12 @@ class Callbacks:
 
     def finish(self) -> None:
         """Averages the last epochs, if asked to, and writes what the projector shows."""
-        if self.options.average:
-            paths = self.weights.last(min(self.options.average, self.weights.keep))
-            with stage(f"averaging {len(paths)} epochs", quiet=self.options.quiet):
+        number = self.options.average or 0
+        if "average" in self.options.chosen:  # of a training that has ended early, too
+            number = recipe.epochs_of_mean(self.checkpoint.epoch)
+        if number:
+            paths = self.weights.last(min(number, self.weights.keep))
+            with stage(f"averaging {counted(len(paths), 'epoch')}", quiet=self.options.quiet):
                 epoch_weights.average_weights(self.model, paths)
                 self._save_mean(len(paths))
         pieces = self.tokenizer.pieces(range(self.tokenizer.vocab_size))

@@ -1,13 +1,18 @@
 """What `keras-transformer train` reads: text, its vocabulary, and the batches of both."""
 
-import itertools
 import shutil
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from operator import eq
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.commands import resume
-from keras_transformer.commands.messages import log
+from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.progress import stage
 from keras_transformer.commands.recipe import Text, choose, choose_vocab_size
 from keras_transformer.commands.resume import SAMPLED
@@ -22,6 +27,7 @@ from keras_transformer.data.epochs import endless_ahead
 from keras_transformer.data.pair_batches import PairBatches
 from keras_transformer.data.sampled_epochs import SampledEpochs
 from keras_transformer.data.shares import EpochSequence, Share
+from keras_transformer.data.subwords import COVERAGE
 from keras_transformer.data.token_rows import tokenize_rows
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizer import Tokenizer
@@ -33,6 +39,10 @@ from keras_transformer.training.run_record import TextRecord
 
 # From so many texts the number of tokens of all is known well enough.
 MOST_SAMPLED = 10_000
+# So many pairs to validate on are enough; of little text it is a tenth.
+MOST_VALID = 1_000
+# In no language with spaces are words of running text so long.
+LONG_WORDS = 16
 
 
 class TrainingData(NamedTuple):
@@ -73,15 +83,36 @@ def training_data(options, files, record, resumes) -> TrainingData:
     if record is not None:
         resume.refuse_other_texts(record, corpora)
     elif store is None and options.tokenizer is None:
-        choose_vocab_size(options, len(texts.train.targets))
+        choose_vocab_size(options, len(texts.train.targets), num_characters(texts.train))
     with stage(vocabulary_stage(options, resumes or store), quiet=options.quiet):
         tokenizer = make_tokenizer(texts, options, known)
     refuse_other_vocabulary(store, tokenizer)
     if record is None:
+        if store is None and "vocab_size" in options.chosen:
+            options.vocab_size = tokenizer.vocab_size  # the text may have fewer
+        choose_metric(options, texts.valid)
         choose(options, text_size(texts, tokenizer), tokenizer.vocab_size)
     with stage("splitting the text into subwords", quiet=options.quiet):
         train, valid = batches(texts, tokenizer, options)
     return TrainingData(texts, files | corpora, tokenizer, train, valid)
+
+
+def num_characters(corpus) -> int:
+    """Returns about how many of its characters a vocabulary has as subwords."""
+    counts = Counter()
+    for text in chain.from_iterable(corpus[:2]):
+        counts.update(text)
+    found = np.sort([*counts.values()])[::-1].cumsum()
+    return int(np.searchsorted(found, COVERAGE * found[-1])) + 1
+
+
+def choose_metric(options, valid) -> None:
+    """Has chrF tell the best epoch where BLEU sees no words; a given --metric stays."""
+    is_given = "metric" in getattr(options, "typed", ("metric",))
+    if valid is None or is_given or not bleu_note(valid.targets, options.bleu_tokenize):
+        return
+    options.metric = "chrf"
+    options.chosen = [*options.chosen, "metric"]
 
 
 def text_size(texts, tokenizer) -> Text:
@@ -113,7 +144,7 @@ def make_tokenizer(texts, options, record) -> Tokenizer:
         return Tokenizer(texts.train.tokenizer_model)
     pairs = zip(*texts.train[:2], strict=True)
     pairs = draw_sample(pairs, max(options.tokenizer_lines // 2, 1), options.seed)
-    both_languages = itertools.chain.from_iterable(zip(*pairs, strict=True))
+    both_languages = chain.from_iterable(zip(*pairs, strict=True))
     return Tokenizer.train_on_texts(both_languages, vocab_size=options.vocab_size)
 
 
@@ -130,7 +161,7 @@ def vocabulary_stage(options, is_known) -> str:
     """Says where the vocabulary comes from."""
     if is_known or options.tokenizer is not None:
         return "loading the vocabulary"
-    return f"learning a vocabulary of {options.vocab_size:,} subwords"
+    return f"learning a vocabulary of up to {options.vocab_size:,} subwords"
 
 
 def batches(texts, tokenizer, options):
@@ -182,7 +213,8 @@ def share_of_process() -> Share:
 def report(data, total_steps, options) -> None:
     """Logs what there is to train on, what was left out and why, and what looks like a mistake."""
     texts, tokenizer, train, valid = data.texts, data.tokenizer, data.train, data.valid
-    log(f"{len(train.kept):,} training pairs (skipped: {skipped(texts.train, train) or 'none'})")
+    pairs = counted(len(train.kept), "training pair")
+    log(f"{pairs} (skipped: {skipped(texts.train, train) or 'none'})")
     has_size = options.vocab_size is not None and "vocab_size" not in options.chosen
     log(f"{tokenizer.vocab_size:,} subwords, {train.num_target_tokens:,} target tokens per epoch")
     if has_size and tokenizer.vocab_size < options.vocab_size:
@@ -191,23 +223,40 @@ def report(data, total_steps, options) -> None:
             f"{options.vocab_size}; give fewer (some thousand is usual for little text), or more "
             "text"
         )
+    for note in notes_on(texts.train):
+        log(note)
     if valid is None:
         log(
             "note: no text to validate on, so nothing shows whether the model learns its text by "
-            "heart; name some with --valid-source and --valid-target, or add --valid-split 1000"
+            "heart; name some with --valid-source and --valid-target, or add --valid-split "
+            f"{min(MOST_VALID, -(-len(train.kept) // 10))}"
         )
     else:
         if note := bleu_note(texts.valid.targets, options.bleu_tokenize):
-            log(note)
+            instead = "; chrF tells the best epoch (--metric chrf)"
+            log(note + (instead if "metric" in options.chosen else ""))
         if reasons := skipped(texts.valid, valid):
             # Pairs with too many tokens are still translated for BLEU.
-            log(f"{len(valid.kept)} validation pairs (skipped: {reasons})")
-    if total_steps <= options.warmup_steps:
+            log(f"{counted(len(valid.kept), 'validation pair')} (skipped: {reasons})")
+    if total_steps <= options.warmup_steps and "warmup_steps" not in options.chosen:
         log(
             f"note: all {total_steps} steps are within --warmup-steps {options.warmup_steps}, "
             "before the learning rate is at its largest; give more --epochs, fewer --batch-tokens "
             "or fewer --warmup-steps (a quarter of the steps is usual)"
         )
+
+
+def notes_on(corpus) -> Iterator[str]:
+    """Yields what looks like a mistake in the text to train on, unless it is a store."""
+    if isinstance(corpus, TokenStore):
+        return
+    pairs = len(corpus.sources)
+    same = sum(map(eq, *corpus[:2]))
+    if 2 * same > pairs:
+        yield f"note: in {same:,} of {counted(pairs, 'pair')} source and target are the same text"
+    again = pairs - len(set(zip(*corpus[:2], strict=True)))
+    if 2 * again > pairs:
+        yield f"note: {again:,} of {counted(pairs, 'pair')} repeat another pair"
 
 
 def skipped(corpus, batches) -> str:
@@ -217,10 +266,18 @@ def skipped(corpus, batches) -> str:
 
 
 def bleu_note(references, tokenize) -> str | None:
-    """Returns a note if BLEU will be 0 whatever the translations are, or None."""
-    if score_translations(references, references, tokenize).bleu > 0:
+    """Returns a note if BLEU says little, as references have few words, or None."""
+    for_those = "for a language without spaces give char, zh, ja-mecab or ko-mecab"
+    if not score_translations(references, references, tokenize).bleu > 0:
+        return (
+            f"note: with --bleu-tokenize {tokenize} even the references have BLEU 0, as none has "
+            f"four words; {for_those}"
+        )
+    words = sum(len(text.split()) for text in references)
+    length = sum(map(len, references)) / max(1, words)
+    if tokenize in ("char", "zh", "ja-mecab", "ko-mecab") or length < LONG_WORDS:
         return None
     return (
-        f"note: with --bleu-tokenize {tokenize} even the references have BLEU 0, as none has four "
-        "words; for a language without spaces give char, zh, ja-mecab or ko-mecab"
+        f"note: the references have a space after {length:.0f} characters on average, so BLEU with "
+        f"--bleu-tokenize {tokenize} says little; {for_those}"
     )

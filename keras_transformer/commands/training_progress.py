@@ -135,7 +135,11 @@ class ShowTraining(keras.callbacks.Callback):
         line = f"{name}: {', '.join(facts)}, {duration(now - self.epoch_start)}"
         if self.best.monitor in logs and self.best.epoch == epoch + 1:
             line += " * new best"
-        log(line + (self._left() if self.checkpoint.total_steps < self.plan.total_steps else ""))
+        is_last = (
+            getattr(self.model, "stop_training", False)
+            or self.checkpoint.total_steps >= self.plan.total_steps
+        )
+        log(line if is_last else line + self._left())
 
     def on_train_end(self, logs=None):
         self.stop()

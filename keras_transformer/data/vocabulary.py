@@ -70,7 +70,7 @@ def learn_from_files(texts, asked: Vocabulary, total: int, show=silent) -> bytes
     with show("drawing lines to learn from", total, "pairs") as progress:
         with closing(_all_pairs(texts, progress)) as pairs:
             drawn = draw_sample(pairs, max(asked.lines // 2, 1), asked.seed)
-    with show(f"learning a vocabulary of {asked.size:,} subwords"):
+    with show(f"learning a vocabulary of up to {asked.size:,} subwords"):
         # Bad text is refused when it is split.
         corpus = usable_pairs(drawn, ("the text",), errors="skip")
         return learn_model(corpus.sources + corpus.targets, asked.size)

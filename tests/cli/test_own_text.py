@@ -139,7 +139,8 @@ def test_a_training_by_steps_says_its_steps(is_by_steps, name, capsys):
 
 
 @pytest.mark.parametrize(
-    "seconds, text", [(0.3, "0.3 s"), (42, "42 s"), (185, "3 min"), (7500, "2 h 5 min")]
+    "seconds, text",
+    [(0.04, "40 ms"), (1.3, "1.3 s"), (42, "42 s"), (185, "3 min"), (7500, "2 h 5 min")],
 )
 def test_times_are_written_as_people_do(seconds, text):
     assert duration(seconds) == text

@@ -11,10 +11,11 @@ from keras_transformer.commands.demo import TRAIN_OPTIONS
 from keras_transformer.commands.model_size import model_size, num_parameters
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.recipe import Model, Text
-from keras_transformer.commands.training_data import text_size
+from keras_transformer.commands.training_data import choose_metric, num_characters, text_size
 from keras_transformer.commands.training_progress import NoteOverfitting
 from keras_transformer.commands.training_text import Texts
 from keras_transformer.data.corpus import Corpus
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.models.transformer import Transformer
 
 TINY = Model(2_300_000, 128)
@@ -56,6 +57,35 @@ def test_what_suits_changes_one_way_and_smoothly_with_the_size():
     )
     words = [recipe.vocab_size(pairs) for pairs in (2_000, 29_000, 300_000, 4_500_000)]
     assert words == [2_000, 8_000, 16_000, 32_000]
+
+
+def test_a_text_of_many_characters_gets_a_subword_for_each(tmp_path):
+    lines = ["".join(map(chr, range(first, first + 12))) for first in range(0x4E00, 0x5A00, 12)]
+    corpus = Corpus(["a dog"] * len(lines), lines, {})
+    assert num_characters(corpus) == pytest.approx(3_072 + 5, abs=5)
+    options = parse()
+    recipe.choose_vocab_size(options, len(lines), num_characters(corpus))
+    assert 3_072 + 300 < options.vocab_size < 6_000
+    Tokenizer.train_on_texts(lines, vocab_size=options.vocab_size)
+    # An alphabet changes nothing.
+    letters = Corpus(["a dog runs"], ["ein Hund rennt"], {})
+    assert recipe.vocab_size(29_000, num_characters(letters)) == 8_000
+
+
+def test_chrf_tells_the_best_epoch_where_bleu_sees_no_words():
+    for typed, references, metric in (
+        ((), ["猫は魚を食べる。"], "chrf"),
+        ((), ["ผู้ชายกำลังเดินอยู่บนถนน และสุนัขกำลังวิ่ง 1 2 3 4"] * 3, "bleu"),
+        ((), ["ผู้ชายคนหนึ่งกำลังเดินอยู่บนถนนกับสุนัขของเขา และผู้หญิงคนหนึ่งยืนดู"] * 3 + ["a b c d"], "chrf"),
+        ((), ["a dog runs home"], "bleu"),
+        (("--metric", "bleu"), ["猫は魚を食べる。"], "bleu"),
+        (("--bleu-tokenize", "char"), ["猫は魚を食べる。"], "bleu"),
+    ):
+        options = parse(*typed)
+        choose_metric(options, Corpus(references, references, {}))
+        assert options.metric == metric and ("metric" in options.chosen) is (metric == "chrf"), (
+            references
+        )
 
 
 def test_the_largest_rate_is_the_models_own_whatever_the_warm_up():

@@ -15,7 +15,7 @@ from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.recipe import Text, choose
 from keras_transformer.commands.resume import check_out
 from keras_transformer.commands.train import build_model, chosen_precision
-from keras_transformer.commands.training_data import TrainingData, bleu_note, report
+from keras_transformer.commands.training_data import TrainingData, bleu_note, notes_on, report
 from keras_transformer.commands.training_text import Texts, read_texts
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.corpus import Corpus, CorpusError
@@ -44,7 +44,7 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
     assert main(["train", *text, *valid, *options, *long, "--out", str(out)]) == 0
     printed = capsysbinary.readouterr().err.decode()
     assert "all 2 steps are within --warmup-steps 4000" in printed
-    assert "1 validation pairs (skipped: 2 more tokens than --max-length)" in printed
+    assert "1 validation pair (skipped: 2 more tokens than --max-length)" in printed
     assert "precision: " in printed and "GFLOP/s in bfloat16)" in printed
     record = json.loads((out / "record.json").read_text("utf-8"))
     assert record["precision"] in printed and record["options"]["precision"] == "auto"
@@ -164,6 +164,15 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_noted(tokenizer, sentences, c
         report(data, 10**6, options)
         note = f"the text has only {tokenizer.vocab_size} subwords, fewer than --vocab-size {asked}"
         assert (note in capsys.readouterr().err) is noted
+
+
+def test_text_that_looks_like_a_mistake_is_noted(tokenizer, sentences):
+    sources, targets = ([*side[:3]] for side in sentences)
+    assert not [*notes_on(Corpus(sources, targets, {}))]
+    (same,) = notes_on(Corpus(sources, [*sources[:2], "x"], {}))
+    assert same == "note: in 2 of 3 pairs source and target are the same text"
+    (again,) = notes_on(Corpus(sources[:1] * 3, targets[:1] * 3, {}))
+    assert again == "note: 2 of 3 pairs repeat another pair"
 
 
 def test_text_that_bleu_has_no_words_of_is_noted():
