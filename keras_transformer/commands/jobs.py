@@ -155,5 +155,6 @@ def report(counts, lines, limit, name) -> None:
     if counts["not_ended"]:
         log(
             f"note: {counts['not_ended']:,} of {lines:,} translations end at a limit of their "
-            "length; a larger --max-length may help"
+            "length: --max-length, or three tokens for each of the source and 20; where there are "
+            "many, the model has learnt little"
         )

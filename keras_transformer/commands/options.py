@@ -181,8 +181,8 @@ LIMITS = (
 SEARCH = (
     Option("--search", "beam by default; an export has its own", ("greedy", "beam")),
     Option("--beam-size", "hypotheses of a beam search (4)", "N"),
-    Option("--length-penalty", "divide scores by ((5 + tokens) / 6) ** WEIGHT (0.6)", "WEIGHT"),
-    Option("--coverage-penalty", "of a beam, for source tokens without attention (0)", "WEIGHT"),
+    Option("--length-penalty", "divide scores by ((5 + tokens) / 6) ** EXPONENT (0.6)", "EXPONENT"),
+    Option("--coverage-penalty", "of a beam, for source tokens without attention (0)", "PENALTY"),
     Option("--min-length", "fewest tokens of a translation", "N"),
     Option("--no-repeat-ngram", "forbid N tokens in a row that occur twice", "N"),
     *LIMITS,

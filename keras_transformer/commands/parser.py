@@ -1,6 +1,7 @@
 """Reads the command line; what is wrong with it is one line that says how to go on."""
 
 import argparse
+import os
 import re
 import sys
 from difflib import get_close_matches
@@ -59,7 +60,7 @@ class CommandLine(Parser):
         args, passed_on = _split_rest(args)
         options, rest = self.parse_known_args(args, namespace)
         if rest:
-            self.commands[options.command].error(f"unrecognized arguments: {' '.join(rest)}")
+            self._refuse_rest(options.command, rest)
         options.rest = passed_on
         known = _options(options.command)
         options.typed = frozenset(option.key for option in known if hasattr(options, option.key))
@@ -68,6 +69,15 @@ class CommandLine(Parser):
             if option.key not in options.typed:
                 setattr(options, option.key, False if option.values is None else option.default)
         return options
+
+    def _refuse_rest(self, command, rest):
+        """Ends at words that no argument takes; a file probably lacks its option."""
+        names = [option.name for option in _options(command) if option.values == "FILE"]
+        if names and os.path.isfile(rest[0]):
+            self.commands[command].error(
+                f"{rest[0]} needs an option before it (did you mean {names[0]} {rest[0]}?)"
+            )
+        self.commands[command].error(f"unrecognized arguments: {' '.join(rest)}")
 
     def _refuse_unknown(self, args):
         """Ends at a word that is no command, or no option of its command."""

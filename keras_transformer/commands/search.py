@@ -15,6 +15,7 @@ SAMPLE_OPTIONS = [option.key for option in SAMPLING]
 ALL_OPTIONS = [*SEARCH_OPTIONS, *SAMPLE_OPTIONS]
 # The options that are arguments of a `Translator`; the others are fields of its strategy.
 LENGTHS = ("max_source_length", "max_length")
+LONGEST = 256  # tokens, where no --max-length is given
 OF_BEAMS = ("beam_size", "coverage_penalty")
 
 
@@ -27,6 +28,12 @@ def check_search(options) -> None:
         raise ValueError(
             f"--nbest must be at most --beam-size {given['beam_size']}, but is {nbest}; widen the "
             "beam."
+        )
+    longest = given.get("max_length", LONGEST)
+    if given.get("min_length", 0) > longest:
+        raise ValueError(
+            f"--min-length {given['min_length']} is more than --max-length {longest}; give a "
+            "larger --max-length."
         )
     if "sample" in given:
         others = [name for name in ("search", *OF_BEAMS) if name in given]

@@ -94,13 +94,14 @@ class ShowTraining(keras.callbacks.Callback):
         self.best, self.num_texts = best, num_texts
         self.progress = None
         self.num_steps, self.in_steps, self.between = 0, 0.0, 0.0
-        self.first_step = None
+        self.first_step = self.value_before = None
 
     def on_train_begin(self, logs=None):
         self._show("first step: compiling")
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch, self.epoch_start = epoch, time.monotonic()
+        self.value_before = self.best.best
         if self.first_step is not None:
             self._show_epoch()
 
@@ -134,7 +135,8 @@ class ShowTraining(keras.callbacks.Callback):
         name = self._name(self.checkpoint.total_steps)
         line = f"{name}: {', '.join(facts)}, {duration(now - self.epoch_start)}"
         if self.best.monitor in logs and self.best.epoch == epoch + 1:
-            line += " * new best"
+            is_new = logs[self.best.monitor] != self.value_before
+            line += " * new best" if is_new else " * as good as the best"
         is_last = (
             getattr(self.model, "stop_training", False)
             or self.checkpoint.total_steps >= self.plan.total_steps

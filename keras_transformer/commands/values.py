@@ -80,7 +80,8 @@ KINDS = {
     "X": number_reader(float, "a positive number", math.ulp(0.0)),
     "SHARE": number_reader(float, "a number in [0, 1)", 0, 1),
     "PART": number_reader(float, "a number above 0 and at most 1", math.ulp(0.0), 1 + 1e-12),
-    # The strategy or the model knows the largest.
     "WEIGHT": number_reader(float, "a number of at least 0", 0),
+    "EXPONENT": number_reader(float, "a number in [0, 10]", 0, math.nextafter(10, 11)),
+    "PENALTY": number_reader(float, "a number in [0, 100)", 0, 100),
     "I/N": read_shard,
 }

@@ -96,7 +96,16 @@ def test_help_is_immediate_and_names_every_command():
             ["translate", "x", "--beam-size", "many"],
             "--beam-size must be an integer of at least 1, but is many",
         ),
-        (["translate", "x", "--length-penalty", "-1"], "--length-penalty must be a number of at"),
+        (["translate", "x", "--length-penalty", "-1"], r"--length-penalty must be .* in \[0, 10\]"),
+        (["translate", "x", "--length-penalty", "11"], r"must be a number in \[0, 10\], but is 11"),
+        (
+            ["translate", "x", "--coverage-penalty", "100"],
+            r"must be a number in \[0, 100\), but",
+        ),
+        (
+            ["translate", "x", __file__],
+            r"needs an option before it \(did you mean --input",
+        ),
         (["evaluate", "x", "--source", "y"], "--target must be given"),
     ],
 )
@@ -136,10 +145,13 @@ def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run, monkeyp
         (["train", "--out", str(tmp_path), "--synthetic"], "holds other files"),
         (["translate", missing], "does not exist"),
         (
-            ["translate", run, "--length-penalty", "11"],
-            r"length_penalty must be .*\[0, 10\]",
+            ["translate", run, "--min-length", "9", "--max-length", "5"],
+            "--min-length 9 is more than --max-length 5; give a larger --max-length",
         ),
-        (["translate", run, "--coverage-penalty", "100"], r"coverage_penalty must be .*\[0, 100\)"),
+        (
+            ["train", *out, *pair, "--tokenizer", str(short)],
+            "--tokenizer .*short.txt: The tokenizer is not a SentencePiece model; give a file",
+        ),
         (["translate", str(tmp_path)], "is neither a run nor an export"),
         (["evaluate", run, "--source", files[0], "--target", str(short)], "6 lines.*1;"),
         (["export", str(tmp_path), str(tmp_path / "e")], "is no run"),

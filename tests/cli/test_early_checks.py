@@ -1,5 +1,6 @@
 """What is wrong with a command is said before Keras or TensorFlow is imported."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from keras_transformer.commands.early_checks import check_backend, check_early, 
 from keras_transformer.commands.model_size import model_size
 from keras_transformer.commands.options import MODEL, Option, dashed
 from keras_transformer.commands.parser import build_parser
-from keras_transformer.commands.search import OF_BEAMS, search_options
+from keras_transformer.commands.search import LONGEST, OF_BEAMS, search_options
 from keras_transformer.decoding.strategies import Beam, Greedy
+from keras_transformer.inference.translator import Translator
 from keras_transformer.layers.feed_forward import GATES
 from keras_transformer.layers.norms import NORMS
 from keras_transformer.layers.positional_embedding import POSITIONS
@@ -92,6 +94,13 @@ def test_the_choices_are_those_of_the_layers():
 def test_zero_is_a_value_of_a_search(name):
     words = ["translate", "run", dashed([name]), "0"]
     assert search_options(build_parser().parse_args(words)) == {"strategy": Beam(**{name: 0})}
+
+
+def test_penalties_end_where_those_of_a_search_end():
+    for name in ("length_penalty", "coverage_penalty"):
+        words = ["translate", "run", dashed([name]), "10"]
+        assert search_options(build_parser().parse_args(words)) == {"strategy": Beam(**{name: 10})}
+    assert LONGEST == inspect.signature(Translator).parameters["max_length"].default
 
 
 def test_sizes_change_a_preset():

@@ -121,7 +121,7 @@ def test_a_plan_counts_the_epochs_to_come():
 @pytest.mark.parametrize("is_by_steps, name", [(False, "epoch 2/4"), (True, "step 16/30")])
 def test_a_training_by_steps_says_its_steps(is_by_steps, name, capsys):
     checkpoint = SimpleNamespace(step=0, total_steps=8)
-    best = SimpleNamespace(monitor="val_bleu", epoch=2)
+    best = SimpleNamespace(monitor="val_bleu", epoch=2, best=4.0)
     shown = ShowTraining(Plan(8, 30, is_by_steps), checkpoint, best)
     shown.set_params({"epochs": 4})
     shown.on_train_begin()
@@ -136,6 +136,12 @@ def test_a_training_by_steps_says_its_steps(is_by_steps, name, capsys):
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith(f"{name}: loss 2.000, BLEU 5.0, ") and line.endswith(" left in all")
     assert "* new best" in line
+    shown.value_before = 5.0
+    shown.on_epoch_end(1, {"loss": 2.0, "val_bleu": 5.0})
+    assert "* as good as the best" in capsys.readouterr().err
+    shown.set_model(SimpleNamespace(stop_training=True))
+    shown.on_epoch_end(1, {"loss": 2.0})
+    assert "left in all" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
