@@ -163,9 +163,11 @@ class Callbacks:
             self.checkpoint.wait()
         except OSError as fault:
             log(f"note: {fault}")
+        go_on = f"go on with: keras-transformer train --out {self.out} --resume"
         if isinstance(error, SystemExit):
-            go_on = f"keras-transformer train --out {self.out} --resume"
-            log(f"stopped after step {self.checkpoint.total_steps:,}; go on with: {go_on}")
+            log(f"stopped after step {self.checkpoint.total_steps:,}; {go_on}")
+        elif isinstance(error, KeyboardInterrupt):
+            log(f"stopped; the steps since the last saved state are lost; {go_on}")
 
     def finish(self) -> None:
         """Averages the last epochs, if asked to, and writes what the projector shows."""

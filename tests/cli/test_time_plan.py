@@ -79,3 +79,47 @@ def test_a_mean_that_nobody_asked_for_is_kept_if_it_is_better(
     Callbacks._save_mean(run, 3)
     assert bool(saved) is is_kept and (run.mean is not None) is is_kept
     assert ("less than the best epoch, which is kept" in capsys.readouterr().err) is not is_kept
+
+
+def test_a_training_that_stops_says_why_and_how_to_go_on(capsys):
+    options = SimpleNamespace(metric="bleu", max_minutes=3.0)
+    early = SimpleNamespace(patience=5)
+    run = SimpleNamespace(options=options, early=early, limit=object(), shown=None, out="r")
+    run.checkpoint = SimpleNamespace(wait=lambda: None, total_steps=7)
+    for left, has_stopped, said in (
+        (0, False, ""),
+        (9, True, "stopped: no better BLEU for 5 epochs, --early-stopping\n"),
+        (
+            9,
+            False,
+            "no time for another epoch in --max-minutes 3; to go on, give --resume and more",
+        ),
+    ):
+        run.steps_left, run.has_stopped = lambda n=left: n, lambda yes=has_stopped: yes
+        Callbacks.report_stop(run)
+        printed = capsys.readouterr().err
+        assert said in printed and bool(said) is bool(printed)
+    for error in (SystemExit(143), KeyboardInterrupt()):
+        Callbacks._end(run, error)
+        assert "go on with: keras-transformer train --out r --resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "chosen, epochs, number", [(["average"], 3, 0), (["average"], 9, 3), ([], 9, 8)]
+)
+def test_a_mean_of_a_training_that_ended_early_is_of_fewer_epochs(
+    chosen, epochs, number, monkeypatch
+):
+    found = []
+    monkeypatch.setattr(training_callbacks.tensorboard, "write_projector", lambda *_: None)
+    monkeypatch.setattr(
+        training_callbacks.epoch_weights, "average_weights", lambda _, paths: found.extend(paths)
+    )
+    options = SimpleNamespace(average=8, chosen=chosen, quiet=True)
+    weights = SimpleNamespace(keep=10, last=lambda count: [*range(count)])
+    model = SimpleNamespace(lm_head_kernel=lambda: None)
+    run = SimpleNamespace(options=options, weights=weights, model=model, logs=None)
+    run.tokenizer = SimpleNamespace(vocab_size=1, pieces=lambda ids: [])
+    run.checkpoint, run._save_mean = SimpleNamespace(epoch=epochs), lambda count: None
+    Callbacks.finish(run)
+    assert len(found) == number
