@@ -9,6 +9,7 @@ from typing import NamedTuple
 # are computed, so that no core waits at its end.
 LINES, CHARACTERS, WINDOWS_AHEAD = 8192, 2**24, 2
 SECONDS = 1.0  # between signs of life
+UNDECODED = "\ufffd"
 
 
 class Window(NamedTuple):
@@ -21,6 +22,12 @@ class Window(NamedTuple):
 
     columns: dict[str, list[str]]
     line_cut: list[bool]
+
+    @property
+    def num_undecoded(self) -> int:
+        """How many lines have U+FFFD, which stands for bytes that are not UTF-8."""
+        texts = zip(*self.columns.values(), strict=True)
+        return sum(any(UNDECODED in text for text in row) for row in texts)
 
 
 def in_windows(rows: Iterable[tuple[list[str], bool]], names) -> Iterator[Window]:

@@ -100,6 +100,7 @@ def answer_files(options, what, paths, output, write, load=load_model):
         windows = in_windows(rows if end == total else islice(rows, left), list(paths))
         with Progress(DOING[what], left, quiet=options.quiet, keep=True) as progress:
             for window, answers in answered(windows, model, progress.advance):
+                counts["undecoded"] += window.num_undecoded
                 data = write(window, answers, first + written.lines, counts)
                 written.write(data, len(answers), counts)
     report(counts, written.lines, model.limit, next(iter(paths.values())))
@@ -142,7 +143,12 @@ def output_of(path, facts=None):
 
 
 def report(counts, lines, limit, name) -> None:
-    """Prints how many lines were cut, or ended at a limit."""
+    """Prints how many lines were not UTF-8, were cut, or ended at a limit."""
+    if counts["undecoded"]:
+        log(
+            f"note: {counts['undecoded']:,} of {lines:,} lines have bytes that are not UTF-8, read "
+            "as U+FFFD; convert the file, as with iconv"
+        )
     if counts["line_cut"]:
         log(f"note: {cut_note(name, counts['line_cut'])}")
     if counts["source_cut"]:

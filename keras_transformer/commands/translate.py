@@ -42,6 +42,7 @@ def translate_arriving(options, what, write) -> None:
     with output_of(options.output) as output:
         windows = arriving_windows(options.prefix_file, show_prompt if is_dialogue else None)
         for window, answers in answered(windows, model, ahead=0):
+            counts["undecoded"] += window.num_undecoded
             output.write(write(window, answers, output.lines, counts), len(answers), counts)
     report(counts, output.lines, model.limit, INPUT)
 
