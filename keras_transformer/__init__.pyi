@@ -59,13 +59,13 @@ from keras_transformer.inference.answers import Translations as Translations
 from keras_transformer.inference.inspection import Inspection as Inspection
 from keras_transformer.inference.inspection import inspect_translation as inspect_translation
 from keras_transformer.inference.run_directory import RunError as RunError
-from keras_transformer.inference.run_directory import load_generator as load_generator
 from keras_transformer.inference.run_directory import load_run as load_run
-from keras_transformer.inference.run_directory import load_translator as load_translator
 from keras_transformer.inference.run_directory import save_run as save_run
 from keras_transformer.inference.text_generator import Generations as Generations
 from keras_transformer.inference.text_generator import TextGenerator as TextGenerator
+from keras_transformer.inference.text_generator import load_generator as load_generator
 from keras_transformer.inference.translator import Translator as Translator
+from keras_transformer.inference.translator import load_translator as load_translator
 from keras_transformer.layers.attention import attention_scores as attention_scores
 from keras_transformer.layers.attention import dot_product_attention as dot_product_attention
 from keras_transformer.layers.attention_memory import KVCache as KVCache

@@ -28,12 +28,12 @@ def main(arguments=None) -> int:
     _exit_when_terminated()
     try:
         # Not for a help or an error of options, which it would make slower.
-        from keras_transformer.commands.early_checks import check_early
+        from keras_transformer.commands.early_checks import check_early, keras_backend
 
         check_early(options)
         with warnings.catch_warnings():
             warnings.showwarning = log_warning
-            with starting(options):
+            with starting(options, keras_backend()):
                 command = import_module(f"keras_transformer.commands.{options.command}")
             command.run(options)
             sys.stdout.flush()
@@ -49,11 +49,12 @@ def main(arguments=None) -> int:
         return _fail(error_line(error), options)
 
 
-def starting(options) -> Progress:
-    """Shows that TensorFlow is imported, which takes seconds; in a log, only before long work."""
+def starting(options, backend) -> Progress:
+    """Shows that Keras is imported, which takes seconds; in a log, only before long work."""
     quiet = getattr(options, "quiet", False) or "tensorflow" in sys.modules
     is_long = options.command in ("train", "demo")
-    return Progress("starting Keras and TensorFlow", quiet=quiet, announce=is_long)
+    name = {"tensorflow": "TensorFlow", "jax": "JAX"}.get(backend, backend)
+    return Progress(f"starting Keras and {name}", quiet=quiet, announce=is_long)
 
 
 def _reopen_closed_streams() -> None:

@@ -18,6 +18,7 @@ ALLOWED = {
     "checks": set(),
     "keras_names": set(),
     "pure_steps": set(),
+    "event_file": set(),
     "backend": {"pure_steps"},
     "data": {"checks", "files"},
     "layers": {"checks", "backend", "keras_names"},
@@ -36,13 +37,14 @@ ALLOWED = {
     "training": {
         "checks",
         "backend",
+        "event_file",
         "files",
         "version_directory",
         "data.processes",
         "data.special_tokens",
         "layers",
     },
-    "visualization": {"data.special_tokens", "layers", "decoding.history"},
+    "visualization": {"event_file", "data.special_tokens", "layers", "decoding.history"},
     "forecasting": {
         "checks",
         "backend",
@@ -221,18 +223,18 @@ ORDER = {
     "inference": [
         "word_alignment",
         "answers",
+        "run_files",
+        "run_config",
+        "run_directory",
         "text_module",
         "prefixes",
         "text_search",
-        "translation_graph",
         "training_translator",
+        "translation_graph",
         "generation_graph",
         "translator",
         "inspection",
         "text_generator",
-        "run_files",
-        "run_config",
-        "run_directory",
     ],
     "export": [
         "ctranslate2",
@@ -294,7 +296,7 @@ ORDER = {
 
 # Folders in which TensorFlow may be imported when a module is; elsewhere only inside functions.
 TENSORFLOW_FOLDERS = {"inference", "export", "commands"}
-TENSORFLOW_FILES = {"data/tokenizer.py", "data/packing.py", "forecasting/export.py"}
+TENSORFLOW_FILES = {"data/packing.py", "forecasting/export.py"}
 
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 

@@ -10,7 +10,7 @@ from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.progress import stage
 from keras_transformer.data.synthetic import synthetic_pairs
 from keras_transformer.evaluation.scores import exact_match, score_translations
-from keras_transformer.inference.run_directory import load_translator
+from keras_transformer.inference.translator import load_translator
 
 TRAIN_OPTIONS = [
     *("--synthetic", "--num-pairs", "34000", "--preset", "tiny", "--dropout", "0"),

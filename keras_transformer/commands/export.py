@@ -10,7 +10,7 @@ from keras_transformer.commands.search import search_options
 from keras_transformer.data.corpus import read_lines
 from keras_transformer.export.card import ask_command, serve_command
 from keras_transformer.files import read_json
-from keras_transformer.inference.run_directory import load_translator
+from keras_transformer.inference.translator import load_translator
 from keras_transformer.version_directory import EXPORT_CARD
 
 

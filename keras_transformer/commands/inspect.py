@@ -19,7 +19,7 @@ from keras_transformer.inference.inspection import (
     check_text,
     inspect_translation,
 )
-from keras_transformer.inference.run_directory import load_translator
+from keras_transformer.inference.translator import load_translator
 from keras_transformer.training.tensorboard import read_curve
 from keras_transformer.visualization import pages
 from keras_transformer.visualization.figures import new_figure

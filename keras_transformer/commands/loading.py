@@ -10,9 +10,9 @@ import tensorflow as tf
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.search import PLAIN, WITH_OPTIONS, export_signature, search_options
 from keras_transformer.data.processes import num_cores
-from keras_transformer.inference.run_directory import is_run, load_translator
+from keras_transformer.inference.run_directory import is_run
 from keras_transformer.inference.text_search import as_tensor
-from keras_transformer.inference.translator import Translator
+from keras_transformer.inference.translator import Translator, load_translator
 from keras_transformer.inference.word_alignment import word_pairs
 from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.version_directory import check_version, saved_model_path

@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import keras
@@ -107,7 +108,8 @@ def train(options, record, files) -> None:
     if not workers.is_first(options):
         return
     log(sentence(kept))
-    log(f"wrote {options.out}; next: keras-transformer export {options.out} DIRECTORY")
+    where = "" if find_spec("tensorflow") else ", where TensorFlow is installed"
+    log(f"wrote {options.out}; next{where}: keras-transformer export {options.out} DIRECTORY")
 
 
 def planned_model(data, begins, options) -> tuple[Transformer, Plan]:

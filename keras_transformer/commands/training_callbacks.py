@@ -12,7 +12,6 @@ from keras_transformer.commands import recipe, workers
 from keras_transformer.commands.disk_space import default_keep, report_disk
 from keras_transformer.commands.early_checks import refuse_without_validation
 from keras_transformer.commands.messages import counted, log
-from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
 from keras_transformer.commands.progress import stage
 from keras_transformer.commands.resume import CHECKPOINTS, LOGS
 from keras_transformer.commands.run_history import (
@@ -24,10 +23,8 @@ from keras_transformer.commands.run_history import (
 from keras_transformer.commands.training_progress import NoteOverfitting, ShowTraining
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.evaluation.scores import score_translations
-from keras_transformer.inference.inspection import inspect_translation
 from keras_transformer.inference.run_directory import save_run
 from keras_transformer.inference.training_translator import TrainingTranslator
-from keras_transformer.inference.translator import Translator
 from keras_transformer.pure_steps import compiled
 from keras_transformer.training import callbacks, checkpoints, epoch_weights, tensorboard
 from keras_transformer.training.card import METRICS
@@ -218,6 +215,8 @@ class Callbacks:
         return monitors
 
     def _translator(self, max_length, strategy="beam", **options):
+        from keras_transformer.inference.translator import Translator  # it needs TensorFlow
+
         lengths = {"max_source_length": max_length, "max_length": max_length}
         return Translator(self.model, self.tokenizer, strategy, **lengths, **options)
 
@@ -268,6 +267,9 @@ class Callbacks:
         return FigureMonitor(self.logs, draw, dpi=FIRST_DPI)
 
     def _figure_monitor(self, sentence):
+        from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
+        from keras_transformer.inference.inspection import inspect_translation
+
         new_figure(1, 1)  # fails without matplotlib
         translator = self._translator(MAX_PICTURED_TOKENS)
 

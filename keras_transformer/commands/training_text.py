@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.prepare import shown, text_files
 from keras_transformer.commands.progress import stage
@@ -25,6 +26,7 @@ from keras_transformer.data.prepare import has_plan, prepare_planned, store_plan
 from keras_transformer.data.subwords import join_ids_to_texts
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.vocabulary import Vocabulary
+from keras_transformer.training.jax_devices import leave_gpus_to_jax
 from keras_transformer.training.run_record import TextRecord
 
 NUM_SYNTHETIC_VALID = 500
@@ -150,6 +152,8 @@ def split_store(store: TokenStore, options) -> Texts:
 
 def tfds_texts(name: str, valid: Corpus | None, errors: str, validates: bool = True) -> Texts:
     """Reads a data set of tensorflow-datasets, to validate on its own split where it has one."""
+    if STEPS_ARE_PURE:
+        leave_gpus_to_jax()
     train = read_tfds(name, errors=errors)
     if not validates:
         return Texts(train, None)

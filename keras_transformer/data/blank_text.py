@@ -24,6 +24,11 @@ NOT_TEXT = f"^{UNSEEN}+$|^{SPACES}+|{SPACES}+$"
 _ALL_UNSEEN = re.compile(f"{UNSEEN}*")
 
 
+def visible(text: str) -> str:
+    """Returns the part of a text that is translated: what a graph leaves of it by `NOT_TEXT`."""
+    return "" if is_blank(text) else text.strip()
+
+
 def is_blank(text: str) -> bool:
     """Returns whether nothing of a text is seen, as of "", " " or U+200B."""
     return _ALL_UNSEEN.fullmatch(text) is not None

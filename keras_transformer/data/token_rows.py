@@ -8,7 +8,8 @@ from keras_transformer.checks import check_tokenizer
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.type_hints import Integers
 
-TOKENIZE_CHUNK = 10_000
+# Texts that are tokenized at a time, so that not all of them are in memory twice.
+TOKENIZE_CHUNK = 100_000
 
 
 class TokenRows(NamedTuple):
@@ -84,9 +85,15 @@ def replaced(rows: TokenRows, places: np.ndarray, others: TokenRows) -> TokenRow
 def tokenize_rows(texts, tokenizer) -> TokenRows:
     """Tokenizes strings, without special tokens."""
     check_tokenizer(tokenizer, "tokenize")
+    # One of a user, whose `tokenize` gives a ragged tensor, need not have `rows`.
+    split = getattr(tokenizer, "rows", None) or (lambda texts: _rows_of(tokenizer.tokenize(texts)))
     values, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
     for start in range(0, len(texts), TOKENIZE_CHUNK):
-        ragged = tokenizer.tokenize(texts[start : start + TOKENIZE_CHUNK])
-        values.append(ragged.values.numpy())
-        lengths.append(ragged.row_lengths().numpy())
+        rows = split(texts[start : start + TOKENIZE_CHUNK])
+        values.append(rows.values)
+        lengths.append(rows.lengths)
     return TokenRows(np.concatenate(values), np.cumsum(np.concatenate(lengths)))
+
+
+def _rows_of(ragged) -> TokenRows:
+    return TokenRows(ragged.values.numpy(), ragged.row_splits.numpy())

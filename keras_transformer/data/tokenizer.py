@@ -1,13 +1,14 @@
-"""From strings to subword ids and back, as operations of a TensorFlow graph."""
+"""From strings to subword ids and back, as operations of a TensorFlow graph or without one."""
+
+from __future__ import annotations
 
 import functools
 import itertools
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import sentencepiece
-import tensorflow as tf
-import tensorflow_text as tf_text
 
 from keras_transformer.checks import (
     check_number,
@@ -22,18 +23,25 @@ from keras_transformer.data.subwords import (
     SPACE_SYMBOL,
     check_model,
     escape,
+    join_ids_to_texts,
     learn_model,
+    split_texts_into_ids,
 )
+from keras_transformer.data.token_rows import TokenRows
 from keras_transformer.type_hints import StrPath, Tensor, TensorLike
 
+if TYPE_CHECKING:
+    import tensorflow as tf
 
-class Tokenizer(tf.Module):
+
+class Tokenizer:
     """SentencePiece BPE with byte fallback: any text in, the same text out.
 
     It loses no character: it does not normalize text, it keeps runs of spaces, and it spells a
     character that training did not see in bytes. Special tokens are ids only: a typed "</s>" is
-    ordinary text. The tokenizer runs as TensorFlow ops, so it becomes part of an exported
-    SavedModel. Make one with `train`, `train_on_texts` or `load`.
+    ordinary text. `tokenize` and `detokenize` are TensorFlow ops, so they become part of an
+    exported SavedModel; all else needs no TensorFlow. Make one with `train`, `train_on_texts` or
+    `load`.
 
     Sennrich et al. (2016), "Neural Machine Translation of Rare Words with Subword Units"; Kudo and
     Richardson (2018), "SentencePiece".
@@ -51,14 +59,13 @@ class Tokenizer(tf.Module):
     """
 
     def __init__(self, model: bytes):
-        super().__init__(name="tokenizer")
         self.model = bytes(model)
         self.vocab_size = check_model(self.model)
 
     @classmethod
     def train(
         cls, files: StrPath | Iterable[StrPath], *, vocab_size: int = 8000, **options
-    ) -> "Tokenizer":
+    ) -> Tokenizer:
         """Learns one vocabulary from text files with one sentence per line.
 
         Args:
@@ -85,7 +92,7 @@ class Tokenizer(tf.Module):
         vocab_size: int = 8000,
         coverage: float = 0.9995,
         user_symbols: Iterable[str] = (),
-    ) -> "Tokenizer":
+    ) -> Tokenizer:
         """Learns one vocabulary from strings; otherwise like `train`.
 
         Args:
@@ -106,7 +113,7 @@ class Tokenizer(tf.Module):
         return cls(learn_model(texts, vocab_size, coverage, user_symbols))
 
     @classmethod
-    def load(cls, path: StrPath) -> "Tokenizer":
+    def load(cls, path: StrPath) -> Tokenizer:
         """Reads a model that `save` or SentencePiece wrote.
 
         Raises:
@@ -131,11 +138,28 @@ class Tokenizer(tf.Module):
         Returns:
             Ragged tensor (N, None), int32.
         """
+        import tensorflow as tf
+
         texts = _as_tensor(texts)
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
         texts = tf.strings.regex_replace(texts, ESCAPE, ESCAPE + "a")
         texts = tf.strings.regex_replace(texts, SPACE_SYMBOL, ESCAPE + "b")
         return self._sentencepiece().tokenize(texts)
+
+    def rows(self, texts: list[str]) -> TokenRows:
+        """Splits every text into the ids of `tokenize`, without TensorFlow and faster.
+
+        Args:
+            texts: list of strings; lone surrogates become U+FFFD.
+
+        Returns:
+            `TokenRows`, arrays of NumPy.
+        """
+        return split_texts_into_ids(self.model, texts)
+
+    def texts(self, rows: TokenRows) -> list[str]:
+        """Joins every row of ids to the text of `detokenize`, without TensorFlow."""
+        return join_ids_to_texts(self.model, rows)
 
     def sample(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
         """Splits every text into subword ids at random: BPE-dropout.
@@ -192,6 +216,8 @@ class Tokenizer(tf.Module):
         Returns:
             String tensor (N,), valid UTF-8.
         """
+        import tensorflow as tf
+
         texts = self._sentencepiece().detokenize(ids)
         # A vocabulary of older versions may have no piece for a space, and spells it in bytes.
         texts = tf.strings.regex_replace(texts, SPACE_SYMBOL, " ")
@@ -202,6 +228,8 @@ class Tokenizer(tf.Module):
         # Made in every call, so that a graph owns the resource it uses. One made outside dies with
         # TensorFlow's kernel cache, which tf.random.set_seed clears. In eager mode that cache
         # makes the second call free.
+        import tensorflow_text as tf_text
+
         return tf_text.SentencepieceTokenizer(self.model)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -212,6 +240,8 @@ class Tokenizer(tf.Module):
 
 def _as_tensor(texts):
     """Strings as a tensor (N,); lone surrogates, which TensorFlow refuses, become U+FFFD."""
+    import tensorflow as tf
+
     if not tf.is_tensor(texts):
         texts = np.ravel(np.array(texts, object))
         texts = [without_surrogates(text) if isinstance(text, str) else text for text in texts]

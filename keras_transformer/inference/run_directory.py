@@ -2,10 +2,8 @@
 
 import json
 from pathlib import Path
-from typing import Unpack
 
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.decoding.strategies import Strategy
 from keras_transformer.files import MAX_JSON_BYTES, FileError, parse_object
 from keras_transformer.inference.run_config import FORMATS, build, check_config, make_config
 from keras_transformer.inference.run_files import (
@@ -17,11 +15,8 @@ from keras_transformer.inference.run_files import (
     read_files,
     write_files,
 )
-from keras_transformer.inference.text_generator import GeneratorOptions, TextGenerator
-from keras_transformer.inference.translator import Translator, TranslatorOptions
 from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.transformer import Transformer
-from keras_transformer.training.card import read_card
 from keras_transformer.training.weights import declared_shapes, load_weights, weights_as_bytes
 from keras_transformer.type_hints import StrPath
 from keras_transformer.version_directory import saved_model_path
@@ -125,69 +120,8 @@ def load_run(directory: StrPath) -> tuple[Model, Tokenizer]:
     return model, tokenizer
 
 
-def load_translator(
-    directory: StrPath, strategy: Strategy | str = "beam", **options: Unpack[TranslatorOptions]
-) -> Translator:
-    """A `Translator` from a run directory.
-
-    Args:
-        directory: that of `save_run`.
-        strategy, options: arguments of `Translator`.
-
-    Returns:
-        A `Translator`.
-
-    Raises:
-        RunError, ValueError: as `load_run` and `Translator`.
-
-    Example:
-        >>> import tempfile
-        >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
-        >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
-        >>> model = Transformer(**sizes, source_vocab_size=tokenizer.vocab_size)
-        >>> directory = tempfile.mkdtemp()
-        >>> save_run(model, tokenizer, directory)
-        >>> load_translator(directory, "greedy", max_length=9)(["", " "])
-        ['', '']
-    """
-    parts = _load_class(directory, Transformer, "load_generator")
-    translator = Translator(*parts, strategy, **options)
-    translator.run_card = read_card(directory, compares=False)
-    return translator
-
-
-def load_generator(
-    directory: StrPath, strategy: Strategy | str = "greedy", **options: Unpack[GeneratorOptions]
-) -> TextGenerator:
-    """A `TextGenerator` from a run directory.
-
-    Args:
-        directory: that of `save_run`.
-        strategy, options: arguments of `TextGenerator`.
-
-    Returns:
-        A `TextGenerator`.
-
-    Raises:
-        RunError, ValueError: as `load_run` and `TextGenerator`.
-
-    Example:
-        >>> import tempfile
-        >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
-        >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
-        >>> model = LanguageModel(**sizes, vocab_size=tokenizer.vocab_size)
-        >>> directory = tempfile.mkdtemp()
-        >>> save_run(model, tokenizer, directory)
-        >>> load_generator(directory, max_length=9).strategy == Greedy()
-        True
-    """
-    parts = _load_class(directory, LanguageModel, "load_translator")
-    generator = TextGenerator(*parts, strategy, **options)
-    generator.run_card = read_card(directory, compares=False)
-    return generator
-
-
-def _load_class(directory, model_class, other):
+def load_class(directory: StrPath, model_class: type[Model], other: str):
+    """Reads a run of one class of models; `other` is the function for those of another."""
     model, tokenizer = load_run(directory)
     if not isinstance(model, model_class):
         found, wanted = type(model).__name__, model_class.__name__

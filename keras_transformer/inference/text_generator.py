@@ -1,6 +1,6 @@
 """Prompt to text: a tokenizer, a language model and a search as one object."""
 
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, Unpack
 
 from keras_transformer.checks import check_texts
 from keras_transformer.data.tokenizer import Tokenizer
@@ -8,9 +8,12 @@ from keras_transformer.decoding.strategies import Strategy, as_strategy
 from keras_transformer.evaluation.perplexity import TextPerplexity, text_perplexity
 from keras_transformer.inference.answers import TextScores
 from keras_transformer.inference.generation_graph import GenerationGraph
+from keras_transformer.inference.run_directory import load_class
 from keras_transformer.inference.text_module import TextModule
 from keras_transformer.inference.text_search import as_tensor, ask_in_batches
 from keras_transformer.models.language_model import LanguageModel
+from keras_transformer.training.card import read_card
+from keras_transformer.type_hints import StrPath
 
 # How many texts of similar length make one matrix of tokens.
 SCORED_AT_A_TIME = 64
@@ -134,3 +137,34 @@ class TextGenerator(TextModule):
         log_probs, per_token = self.score(texts)
         num_bytes = sum(len(text.encode()) for text in texts)
         return text_perplexity(sum(log_probs), sum(map(len, per_token)), num_bytes)
+
+
+def load_generator(
+    directory: StrPath, strategy: Strategy | str = "greedy", **options: Unpack[GeneratorOptions]
+) -> TextGenerator:
+    """A `TextGenerator` from a run directory.
+
+    Args:
+        directory: that of `save_run`.
+        strategy, options: arguments of `TextGenerator`.
+
+    Returns:
+        A `TextGenerator`.
+
+    Raises:
+        RunError, ValueError: as `load_run` and `TextGenerator`.
+
+    Example:
+        >>> import tempfile
+        >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
+        >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
+        >>> model = LanguageModel(**sizes, vocab_size=tokenizer.vocab_size)
+        >>> directory = tempfile.mkdtemp()
+        >>> save_run(model, tokenizer, directory)
+        >>> load_generator(directory, max_length=9).strategy == Greedy()
+        True
+    """
+    parts = load_class(directory, LanguageModel, "load_translator")
+    generator = TextGenerator(*parts, strategy, **options)
+    generator.run_card = read_card(directory, compares=False)
+    return generator

@@ -9,6 +9,9 @@ from keras_transformer.type_hints import StrPath
 
 # A vocabulary may have up to this many ids more than the tokenizer, to be a multiple of 64 or 128.
 VOCABULARY_PADDING = 128
+# A translation may have this many tokens for each source token, plus some: far above any real
+# sentence, far below what a model that repeats itself would fill.
+TOKENS_PER_SOURCE_TOKEN, EXTRA_TOKENS = 3, 20
 # What a search calls.
 SEARCH_METHODS = ("init_cache", "decode_states", "logits", "reorder_cache", "compact_cache")
 # The least value of each field of a graph that is an integer. A source has an end token; with room

@@ -7,13 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_transformer.checks import without_surrogates
-from keras_transformer.data.special_tokens import (
-    END_ID,
-    NUM_SPECIAL_TOKENS,
-    PAD_ID,
-    START_ID,
-    UNK_ID,
-)
+from keras_transformer.data.special_tokens import END_ID, NUM_SPECIAL_TOKENS, PAD_ID, UNWRITTEN
 from keras_transformer.decoding.beam import beam_search
 from keras_transformer.decoding.beginning import Spelling
 from keras_transformer.decoding.compaction import no_capacity
@@ -104,7 +98,7 @@ class TextSearch:
     def own(self, strategy, num_hypotheses=1):
         """The strategy with the tokens that no text has suppressed, and `num_hypotheses`."""
         unused = range(self.graph.tokenizer.vocab_size, self.graph.vocab_size)
-        suppress_ids = (*strategy.suppress_ids, PAD_ID, UNK_ID, START_ID, *unused)
+        suppress_ids = (*strategy.suppress_ids, *UNWRITTEN, *unused)
         count = {"num_hypotheses": num_hypotheses} if isinstance(strategy, Beam) else {}
         return replace(strategy, suppress_ids=suppress_ids, **count)
 

@@ -1,21 +1,27 @@
-"""Translates texts while a model trains on JAX, where no graph holds tokenizer and search."""
+"""Translates texts while a model trains on JAX, without TensorFlow."""
 
 import numpy as np
 from keras import ops
 
 from keras_transformer import pure_steps
-from keras_transformer.data.special_tokens import END_ID, START_ID
+from keras_transformer.data.blank_text import visible
+from keras_transformer.data.special_tokens import (
+    END_ID,
+    NUM_SPECIAL_TOKENS,
+    START_ID,
+    UNWRITTEN,
+)
+from keras_transformer.data.token_rows import TokenRows
 from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.strategies import Greedy, RowOptions
-from keras_transformer.inference.text_search import as_tensor, detokenize
-from keras_transformer.inference.translation_graph import TranslationGraph
+from keras_transformer.inference.text_module import EXTRA_TOKENS, TOKENS_PER_SOURCE_TOKEN
 
 # Widths of batches are powers of two from this one on, so that few searches are compiled.
 LEAST_WIDTH = 16
 
 
 class TrainingTranslator:
-    """Gives the translations of a greedy `Translator`; only its search runs on JAX.
+    """Gives the translations of a greedy `Translator`, whose graph JAX does not have.
 
     Args:
         model: a `Transformer`.
@@ -31,45 +37,58 @@ class TrainingTranslator:
     """
 
     def __init__(self, model, tokenizer, *, max_length: int = 256, batch_size: int = 128):
-        numbers = max_length, max_length, batch_size, 1
-        self.graph = TranslationGraph(model, tokenizer, Greedy(), *numbers)
-        self.strategy = self.graph.search.own(Greedy())
+        self.model, self.tokenizer = model, tokenizer
+        self.max_length, self.batch_size = max_length, batch_size
+        unused = range(tokenizer.vocab_size, model.target_vocab_size)
+        self.strategy = Greedy(suppress_ids=(*UNWRITTEN, *unused))
         self.search = pure_steps.compiled(self._search, model.variables)
 
     def __call__(self, texts: list[str]) -> list[str]:
-        ids, lengths, _ = (x.numpy() for x in self.graph.source(as_tensor(texts)))
+        rows = self.tokenizer.rows([visible(text) for text in texts])
+        lengths = np.minimum(rows.lengths + 1, self.max_length)  # with the end token
         translations = np.full(len(texts), "", object)
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 1]  # others show nothing
-        height = min(self.graph.batch_size, len(texts))
+        height = min(self.batch_size, len(texts))
         for start in range(0, len(order), height):
-            rows = order[start : start + height]
-            found = self.search(*padded(ids[rows], lengths[rows], height))
-            found = ops.convert_to_numpy(found)[: len(rows)]
-            translated = detokenize(self.graph.tokenizer, found[:, None]).numpy()[:, 0]
-            translations[rows] = [text.decode() for text in translated]
+            chosen = order[start : start + height]
+            found = self.search(*padded(rows, chosen, lengths[chosen], height))
+            found = ops.convert_to_numpy(found)[: len(chosen)]
+            translations[chosen] = self._texts(found)
         return translations.tolist()
+
+    def _texts(self, ids):
+        """Joins rows of ids (b, T) to texts, as the graph does."""
+        is_real = (ids >= NUM_SPECIAL_TOKENS) & (ids < self.tokenizer.vocab_size)
+        offsets = np.append(0, np.cumsum(is_real.sum(axis=1)))
+        return self.tokenizer.texts(TokenRows(ids[is_real], offsets))
 
     def _search(self, ids, lengths):
         """Searches the translations (B, T) of ids (B, S), rows of some lengths (B,)."""
-        graph, most = self.graph, self.graph.max_length
-        capacity = min(graph.most_tokens(ids.shape[1]), most)
-        cache = graph.model.init_cache(ids, max_length=capacity)
+        capacity = min(ids.shape[1] * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS, self.max_length)
+        cache = self.model.init_cache(ids, max_length=capacity)
         start_ids = ops.full((ids.shape[0],), START_ID, "int32")
-        rows = RowOptions(max_lengths=ops.minimum(graph.most_tokens(lengths), most))
+        most = ops.minimum(lengths * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS, capacity)
+        rows = RowOptions(max_lengths=most)
         options = {"rows": rows, "end_id": END_ID, "max_length": capacity}
-        step = graph.model.decode_step
+        step = self.model.decode_step
         return greedy_search(step, start_ids, cache, self.strategy, **options).ids[:, 0]
 
 
-def padded(ids, lengths, height):
-    """Pads ids (b, S) and their lengths, the longest first, to `height` rows of one of few widths.
+def padded(rows, chosen, lengths, height):
+    """Returns ids (height, S) of one of few widths S, and the lengths of all rows (height,).
 
-    Rows of no text have the end token.
+    Args:
+        rows: `TokenRows`.
+        chosen: the places of those to take, the longest first.
+        lengths: their lengths with the end token, after which they are cut off.
+        height: the number of rows; those of no text have the end token.
     """
     width = max(LEAST_WIDTH, 1 << int(lengths[0] - 1).bit_length())
-    rows = np.zeros((height, width), "int32")
-    rows[:, 0] = END_ID
-    kept = min(width, ids.shape[1])
-    rows[: len(ids), :kept] = ids[:, :kept]
-    return rows, np.pad(lengths, (0, height - len(ids)), constant_values=1)
+    lengths = np.pad(lengths, (0, height - len(chosen)), constant_values=1).astype("int32")
+    ids = np.zeros((height, width), "int32")
+    ids[: len(chosen)] = rows.padded(chosen, width)
+    columns = np.arange(width)
+    ids[columns >= lengths[:, None]] = 0
+    ids[columns == lengths[:, None] - 1] = END_ID
+    return ids, lengths

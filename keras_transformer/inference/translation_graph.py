@@ -16,6 +16,7 @@ from keras_transformer.decoding.strategies import (
     Strategy,
     of_kind,
 )
+from keras_transformer.inference.text_module import EXTRA_TOKENS, TOKENS_PER_SOURCE_TOKEN
 from keras_transformer.inference.text_search import (
     TextSearch,
     as_scores,
@@ -28,10 +29,6 @@ from keras_transformer.inference.text_search import (
     shift_right,
     signature,
 )
-
-# A translation may have this many tokens for each source token, plus some: far above any real
-# sentence, far below what a model that repeats itself would fill.
-TOKENS_PER_SOURCE_TOKEN, EXTRA_TOKENS = 3, 20
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Text to text: a tokenizer, a model and a search as one object."""
 
 import warnings
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 from keras_transformer.checks import check_aligned, check_int, check_number, check_texts
 from keras_transformer.data.tokenizer import Tokenizer
@@ -13,11 +13,13 @@ from keras_transformer.inference.answers import (
     Translations,
     aligned_row,
 )
+from keras_transformer.inference.run_directory import load_class
 from keras_transformer.inference.text_module import TextModule, check_is_one_model
 from keras_transformer.inference.text_search import as_tensor, ask_in_batches
 from keras_transformer.inference.translation_graph import TranslationGraph
 from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.models.transformer import Transformer
+from keras_transformer.training.card import read_card
 from keras_transformer.type_hints import StrPath
 
 # The strings of one call of a graph, which splits them further.
@@ -278,6 +280,37 @@ def translate_in_batches(
     return Translations(
         [text.decode() for text in translations], list(map(float, scores)), cut, ended
     )
+
+
+def load_translator(
+    directory: StrPath, strategy: Strategy | str = "beam", **options: Unpack[TranslatorOptions]
+) -> Translator:
+    """A `Translator` from a run directory.
+
+    Args:
+        directory: that of `save_run`.
+        strategy, options: arguments of `Translator`.
+
+    Returns:
+        A `Translator`.
+
+    Raises:
+        RunError, ValueError: as `load_run` and `Translator`.
+
+    Example:
+        >>> import tempfile
+        >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
+        >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
+        >>> model = Transformer(**sizes, source_vocab_size=tokenizer.vocab_size)
+        >>> directory = tempfile.mkdtemp()
+        >>> save_run(model, tokenizer, directory)
+        >>> load_translator(directory, "greedy", max_length=9)(["", " "])
+        ['', '']
+    """
+    parts = load_class(directory, Transformer, "load_generator")
+    translator = Translator(*parts, strategy, **options)
+    translator.run_card = read_card(directory, compares=False)
+    return translator
 
 
 def per_row(value, count) -> list:

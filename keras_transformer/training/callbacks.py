@@ -3,11 +3,11 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, contextmanager
 
 import keras
 
 from keras_transformer.checks import check_choice, check_positive_int
+from keras_transformer.event_file import EventFile
 from keras_transformer.type_hints import StrPath
 
 
@@ -92,16 +92,6 @@ class TokenLogs(keras.callbacks.Callback):
 def number(tensor) -> float:
     """Converts a scalar tensor or variable to a Python number."""
     return float(keras.ops.convert_to_numpy(tensor))
-
-
-@contextmanager
-def summaries(log_dir, step):
-    """Yields `tf.summary`, which writes the numbers, texts and pictures of a step to `log_dir`."""
-    import tensorflow as tf
-
-    writer = tf.summary.create_file_writer(str(log_dir))
-    with closing(writer), writer.as_default(step=step):
-        yield tf.summary
 
 
 class DelayRDrop(keras.callbacks.Callback):
@@ -196,8 +186,8 @@ class TranslationMonitor(keras.callbacks.Callback):
         rows = list(zip(self.sources, translations, self.references, strict=True))
         self.samples = rows[: self.num_samples]
         if self.log_dir is not None:
-            with summaries(self.log_dir, epoch + 1) as summary:
-                summary.text("translations", samples_table(self.samples))
+            with EventFile(self.log_dir) as file:
+                file.text("translations", samples_table(self.samples), epoch + 1)
 
 
 def samples_table(rows) -> str:

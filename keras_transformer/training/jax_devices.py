@@ -80,8 +80,15 @@ def start_devices() -> None:
         return
     if any(name in os.environ for name in PROCESSES):
         keras.distribution.initialize()
-    if tensorflow := sys.modules.get("tensorflow"):  # it would take all of their memory
-        tensorflow.config.set_visible_devices([], "GPU")
+    if sys.modules.get("tensorflow"):
+        leave_gpus_to_jax()
+
+
+def leave_gpus_to_jax() -> None:
+    """Hides the GPUs from TensorFlow, which would take all of their memory."""
+    import tensorflow as tf
+
+    tf.config.set_visible_devices([], "GPU")
 
 
 def scope(strategy: str) -> AbstractContextManager[object]:

@@ -1,5 +1,6 @@
 """A training run in TensorBoard: every step, every epoch, the vocabulary, what attention reads."""
 
+import io
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -8,9 +9,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.checks import check_int
+from keras_transformer.event_file import EventFile
 from keras_transformer.files import replacing
-from keras_transformer.training.callbacks import number, summaries
+from keras_transformer.training.callbacks import number
 from keras_transformer.type_hints import Floats, Integers, Numbers, StrPath, TensorLike
 
 # The files of TensorBoard; their names begin with the time, so their order is that of time.
@@ -48,18 +51,13 @@ class TensorBoardMonitor(keras.callbacks.Callback):
         self.log_dir = Path(log_dir)
         self.settings = settings or {}
         self.profile_steps = profile_steps and _checked_steps(profile_steps)
-        self.writers = {}
+        self.files = {}
         self.num_steps = 0
 
     def on_train_begin(self, logs=None):
-        import tensorflow as tf
-        from tensorboard.plugins.hparams import api as hparams
-
-        for name in ("train", "validation"):
-            self.writers[name] = tf.summary.create_file_writer(str(self.log_dir / name))
+        self.files = {name: EventFile(self.log_dir / name) for name in ("train", "validation")}
         if self.settings:
-            with self.writers["train"].as_default():
-                hparams.hparams(dict(self.settings), trial_id=self.log_dir.parent.name)
+            self.files["train"].settings(self.settings, self.log_dir.parent.name)
 
     def on_epoch_begin(self, epoch, logs=None):
         self.time, self.tokens = time.perf_counter(), None
@@ -69,7 +67,7 @@ class TensorBoardMonitor(keras.callbacks.Callback):
             metrics = getattr(self.model, "step_metrics", None)
             self.tokens = 0.0 if metrics is None else number(metrics.tokens.result())
         if self.profile_steps and self.num_steps + 1 == self.profile_steps[0]:
-            _profiler().start(str(self.log_dir))
+            _start_profile(str(self.log_dir))
 
     def on_train_batch_end(self, batch, logs=None):
         self.num_steps += 1
@@ -86,7 +84,7 @@ class TensorBoardMonitor(keras.callbacks.Callback):
         values = {f"step_{name}": value for name, value in values.items()}
         self._write("train", values, number(self.model.optimizer.iterations))
         if self.profile_steps and self.num_steps == self.profile_steps[1]:
-            _profiler().stop()
+            _stop_profile()
 
     def on_epoch_end(self, epoch, logs=None):
         logs = {**(logs or {}), "learning_rate": number(self.model.optimizer.learning_rate)}
@@ -96,22 +94,22 @@ class TensorBoardMonitor(keras.callbacks.Callback):
         self.flush()
 
     def flush(self) -> None:
-        """Waits until all that was written is in the files."""
-        for writer in self.writers.values():
-            writer.flush()
+        """Makes sure that all that was written is in the files."""
+        for file in self.files.values():
+            file.flush()
 
     def on_train_end(self, logs=None):
         first, last = self.profile_steps or (0, 0)
         if first <= self.num_steps < last:
-            _profiler().stop()
+            _stop_profile()
         if self.num_steps < first:
             warnings.warn(
                 f"profile_steps begin at {first}, but training ended after {self.num_steps} steps: "
                 "nothing was profiled.",
                 stacklevel=2,
             )
-        for writer in self.writers.values():
-            writer.close()
+        for file in self.files.values():
+            file.close()
 
     def forget_after(self, step: int, epoch: int) -> None:
         """Removes what a stopped run has logged after the state that it goes on from.
@@ -138,12 +136,9 @@ class TensorBoardMonitor(keras.callbacks.Callback):
                     break  # the files before it were cleared when this one was begun
 
     def _write(self, side, values, step):
-        import tensorflow as tf
-
-        with self.writers[side].as_default(step=int(step)):
-            for name, value in values.items():
-                if value is not None:
-                    tf.summary.scalar(name, float(value))
+        for name, value in values.items():
+            if value is not None:
+                self.files[side].number(name, value, int(step))
 
 
 class AttentionMonitor(keras.callbacks.Callback):
@@ -178,16 +173,19 @@ class AttentionMonitor(keras.callbacks.Callback):
         self.cell = cell
 
     def on_epoch_end(self, epoch, logs=None):
-        with summaries(self.log_dir, epoch + 1) as summary:
+        with EventFile(self.log_dir) as file:
             for i, pair in enumerate(self.pairs):
                 scores = keras.ops.convert_to_numpy(self.attention(pair))
-                summary.image(f"attention/{i}", scores_image(scores[0], self.cell))
+                file.picture(f"attention/{i}", scores_image(scores[0], self.cell), epoch + 1)
 
 
-def scores_image(scores, cell: int) -> np.ndarray:
-    """Draws attention scores (T, S), 1 as white, as a picture (1, T * cell, S * cell, 1)."""
-    picture = np.kron(np.asarray(scores, "float32"), np.ones((cell, cell), "float32"))
-    return picture[None, :, :, None]
+def scores_image(scores, cell: int) -> bytes:
+    """Draws attention scores (T, S), 1 as white: a PNG file of (T * cell, S * cell) pixels."""
+    from matplotlib.image import imsave
+
+    picture, image = np.kron(np.asarray(scores, "float32"), np.ones((cell, cell))), io.BytesIO()
+    imsave(image, picture, format="png", cmap="gray", vmin=0, vmax=1)
+    return image.getvalue()
 
 
 def write_projector(log_dir: StrPath, embeddings: Numbers, pieces: Sequence[str]) -> None:
@@ -280,7 +278,23 @@ def _checked_steps(profile_steps) -> tuple[int, int]:
     return first, check_int("profile_steps[1]", last, first)
 
 
-def _profiler():
-    import tensorflow as tf
+def _start_profile(log_dir):
+    if STEPS_ARE_PURE:
+        import jax
 
-    return tf.profiler.experimental
+        jax.profiler.start_trace(log_dir)
+    else:
+        import tensorflow as tf
+
+        tf.profiler.experimental.start(log_dir)
+
+
+def _stop_profile():
+    if STEPS_ARE_PURE:
+        import jax
+
+        jax.profiler.stop_trace()
+    else:
+        import tensorflow as tf
+
+        tf.profiler.experimental.stop()

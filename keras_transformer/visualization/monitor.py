@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Callable
 
 import keras
-import numpy as np
 
+from keras_transformer.event_file import EventFile
 from keras_transformer.type_hints import Figure, StrPath
 from keras_transformer.visualization.figures import as_png
 
@@ -15,7 +15,7 @@ from keras_transformer.visualization.figures import as_png
 class FigureMonitor(keras.callbacks.Callback):
     """Draws figures when `fit` begins and after every epoch, for TensorBoard's tab Images.
 
-    It shows any matplotlib figure. `AttentionMonitor` shows bare maps, and needs no matplotlib.
+    It shows any matplotlib figure. `AttentionMonitor` shows bare maps of attention.
 
     Args:
         log_dir: the folder that TensorBoard reads.
@@ -52,14 +52,9 @@ class FigureMonitor(keras.callbacks.Callback):
         self._write(self.every_epoch(), epoch + 1)
 
     def _write(self, figures, step):
-        import tensorflow as tf
-
-        writer = tf.summary.create_file_writer(self.log_dir)
-        with writer.as_default(step=step):
+        with EventFile(self.log_dir) as file:
             for name, figure in figures.items():
-                pixels = tf.io.decode_png(self._png(figure), channels=3)  # (y, x, 3)
-                tf.summary.image(name, np.asarray(pixels)[None])
-        writer.close()
+                file.picture(name, self._png(figure), step)
 
     def _png(self, figure):
         """Returns a figure as PNG; says once, not at every epoch, that a font is missing."""

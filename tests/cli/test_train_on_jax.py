@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_transformer import load_translator
+from keras_transformer import Vocabulary, load_translator, prepare_store
+from keras_transformer.training.tensorboard import read_curve
 
 pytest.importorskip(
     "jax", reason="jax is not installed: pip install 'keras-transformer-layers[jax]'"
@@ -19,7 +20,7 @@ pytest.importorskip(
 pytestmark = pytest.mark.slow
 # One batch an epoch, so one shape to compile. Dropout, so that its seeds matter.
 OPTIONS = (
-    *("--vocab-size", "300", "--d-model", "8", "--num-heads", "2", "--d-ff", "8"),
+    *("--d-model", "8", "--num-heads", "2", "--d-ff", "8"),
     *("--encoder-layers", "1", "--decoder-layers", "1", "--dropout", "0.2", "--clip-norm", "1"),
     *("--precision", "float32", "--batch-tokens", "100000", "--warmup-steps", "3"),
     *("--learning-rate-scale", "1", "--cooldown", "0", "--norm-last"),
@@ -35,14 +36,25 @@ def text(tmp_path_factory):
         lines = [" ".join(words[i % 3 :] + words[: i % 4]) for i in range(40)]
         (folder / name).write_text("\n".join(lines) + "\n")
     files = SimpleNamespace(source=str(folder / "source"), target=str(folder / "target"))
-    files.options = ("--source", files.source, "--target", files.target)
+    files.options = ("--source", files.source, "--target", files.target, "--vocab-size", "300")
     files.valid = ("--valid-source", files.source, "--valid-target", files.target)
     return files
 
 
-def start(*words, **environment):
+# Runs the command line as on a machine where TensorFlow is not installed.
+ALONE = """
+import sys
+
+sys.modules |= {"tensorflow": None, "tensorflow_text": None}
+from keras_transformer.cli import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def start(*words, program=("-m", "keras_transformer"), **environment):
     settings = {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **environment}
-    command = [sys.executable, "-m", "keras_transformer", "train", *map(str, words), *OPTIONS]
+    command = [sys.executable, *program, "train", *map(str, words), *OPTIONS]
     log = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env={**os.environ, **settings}, **log)
 
@@ -75,6 +87,25 @@ def test_a_run_on_jax_resumes_bit_for_bit_and_translates_on_tensorflow(text, tmp
     names = {"val_bleu", "val_chrf", "val_perplexity", "gradient_norm", "perplexity"}
     assert len(epochs) == 2 and names <= epochs[1].keys()
     assert isinstance(load_translator(whole, "greedy")(["a dog runs"])[0], str)
+
+
+def test_a_store_is_trained_on_without_tensorflow(text, tmp_path):
+    pairs = [((text.source, text.target),)]
+    prepare_store(tmp_path / "store", *pairs, Vocabulary(size=300), processes=1)
+    options = ("--store", tmp_path / "store", *text.valid)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    finish(start(*options, "--epochs", "2", "--out", whole))
+    alone = {"program": ("-c", ALONE)}
+    finish(start(*options, "--epochs", "1", "--out", parts, **alone))
+    finish(start("--resume", "--epochs", "2", "--out", parts, **alone))
+    assert_same_bits(state(parts, 2), state(whole, 2))
+    scores = [
+        json.loads((out / "history.jsonl").read_text().split("\n")[1]) for out in (whole, parts)
+    ]
+    assert scores[0]["val_bleu"] == scores[1]["val_bleu"]
+    curve = read_curve(parts / "logs/train", "step_loss")
+    np.testing.assert_array_equal(curve, read_curve(whole / "logs/train", "step_loss"))
+    assert isinstance(load_translator(parts, "greedy")(["a dog runs"])[0], str)
 
 
 def two_processes(*words):

@@ -15,12 +15,12 @@ from keras_transformer import Greedy, LanguageModel, Tokenizer, Transformer
 from keras_transformer.inference.run_directory import (
     RunError,
     is_run,
-    load_generator,
     load_run,
-    load_translator,
     save_run,
 )
 from keras_transformer.inference.run_files import read_files, write_files
+from keras_transformer.inference.text_generator import load_generator
+from keras_transformer.inference.translator import load_translator
 
 
 @pytest.fixture

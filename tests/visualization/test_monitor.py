@@ -28,5 +28,5 @@ def test_figures_are_images_of_their_epoch(tmp_path, events):
         width, height, png = picture.string_val
         assert (width, height) == (b"80", b"40")
         expected = tf.io.decode_png(as_png(figure, 40), channels=3)
-        np.testing.assert_array_equal(tf.io.decode_png(png), expected)
+        np.testing.assert_array_equal(tf.io.decode_png(png, channels=3), expected)
     assert pictures[0].string_val[2] != pictures[1].string_val[2]
