@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -74,9 +74,10 @@ class Callbacks:
         self.board = tensorboard.TensorBoardMonitor(self.logs, **settings, **profiled)
         self.checkpoint = checkpoints.TrainingCheckpoint(
             self.out / CHECKPOINTS,
-            save_minutes=options.save_minutes if workers.may_save_alone(options) else None,
+            save_minutes=options.save_minutes,
             max_steps=plan.total_steps,
             before_save=self.board.flush,
+            together=workers.together(options),
         )
         before = [delay, callbacks.StopOnNaN(), tokens, callbacks.TokenLogs(), average]
         kept = [self.best, self.weights, average and average.restore]
@@ -145,8 +146,7 @@ class Callbacks:
         SIGTERM saves a state. The bar goes, which would else stay on the terminal. What went wrong
         with the last state is said, though something else has ended the training.
         """
-        saves = workers.may_save_alone(self.options)
-        with on_sigterm(self.checkpoint.save_and_exit) if saves else nullcontext():
+        with on_sigterm(self.checkpoint.save_and_exit):
             try:
                 yield
             except BaseException as error:
@@ -160,6 +160,8 @@ class Callbacks:
             self.checkpoint.wait()
         except OSError as fault:
             log(f"note: {fault}")
+        if not workers.is_first(self.options):
+            return
         go_on = f"go on with: keras-transformer train --out {self.out} --resume"
         if isinstance(error, SystemExit):
             log(f"stopped after step {self.checkpoint.total_steps:,}; {go_on}")

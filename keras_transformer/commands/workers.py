@@ -22,9 +22,9 @@ def is_first(options) -> bool:
     return not several(options) or workers.rank() == 0
 
 
-def may_save_alone(options) -> bool:
-    """Returns whether a worker may read metrics in the middle of an epoch, when others do not."""
-    return options.strategy != "multi_worker"
+def together(options) -> workers.SaveTogether | None:
+    """Returns what decides when to save; None where a process may read metrics without others."""
+    return workers.SaveTogether() if options.strategy == "multi_worker" else None
 
 
 @contextmanager

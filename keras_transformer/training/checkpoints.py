@@ -29,6 +29,8 @@ from keras_transformer.type_hints import StrPath
 
 # The share of its time that training waits for copies at most.
 LARGEST_SHARE = 0.05
+# What asks for a state because of the time; a signal asks by its number.
+DUE = -1
 # What `stop_training` is when only the epoch ends: `fit` has no other way to end one early. It is
 # not True, so that the run still ends where another callback says so.
 END_OF_EPOCH = "end of epoch"
@@ -69,6 +71,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         max_steps: ends training after this number of steps, those before a stop included.
         before_save: function without arguments that is called before each state is copied, such as
             `TensorBoardMonitor.flush`.
+        together: where several processes must save at the same step, such as
+            `training.workers.SaveTogether()`.
 
     Attributes:
         history: the logs of each finished epoch.
@@ -90,6 +94,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         save_minutes: float | None = None,
         max_steps: int | None = None,
         before_save: Callable[[], object] | None = None,
+        together: Callable[..., int] | None = None,
     ):
         super().__init__()
         self.directory = Path(directory)
@@ -100,10 +105,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if max_steps is not None:
             check_positive_int("max_steps", max_steps)
         self.save_minutes, self.max_steps, self.before_save = save_minutes, max_steps, before_save
+        self.together = together or (lambda wanted, at_once=False: wanted)
         self.history, self.step, self.total_steps = [], 0, 0
         self._damaged = set()  # states to remove when the next one is written
         self._resumed = None  # the state in the middle of the epoch that `fit` begins with
-        self._writing, self._signal, self._copy_seconds = None, None, 0.0
+        self._writing, self._signal, self._copy_seconds = None, 0, 0.0
         self._saved = self._epoch_start = time.monotonic()
 
     @property
@@ -132,7 +138,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._saved = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._exit_if_asked()
+        if signum := self.together(self._signal, at_once=True):
+            self._exit(signum)
         self._epoch_start = time.monotonic()
         self.step = self._resumed.step if self._resumed else 0
         if self._resumed:  # only now, since `fit` has just cleared the metrics
@@ -149,9 +156,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         elif step == self.params["steps"]:
             if self._resumed:
                 self.model.stop_training = self.model.stop_training or END_OF_EPOCH
-        elif self._signal or self._is_due():
+        elif wanted := self.together(self._signal or (DUE if self._is_due() else 0)):
             self._save(STATE_WITHIN.format(self.epoch + 1, step))
-            self._exit_if_asked()
+            if wanted != DUE:
+                self._exit(wanted)
 
     def on_epoch_end(self, epoch, logs=None):
         self.history.append({name: float(value) for name, value in (logs or {}).items()})
@@ -189,10 +197,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if writing is not None:
             writing.result()
 
-    def _exit_if_asked(self):
-        if self._signal:
-            self.wait()
-            raise SystemExit(128 + self._signal)
+    def _exit(self, signum):
+        self.wait()
+        self.together(0, at_once=True)  # no process ends while another still writes
+        raise SystemExit(128 + signum)
 
     def _is_due(self):
         if self.save_minutes is None or self._writing is not None:

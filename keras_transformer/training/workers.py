@@ -1,6 +1,7 @@
 """What the processes of one training, its workers, tell one another: the first one decides."""
 
 import json
+import time
 from contextlib import contextmanager
 from functools import cache
 
@@ -13,6 +14,8 @@ from keras_transformer.training.worker_task import this_worker
 
 # Bytes are told as int32, so many at a time.
 CHUNK = 1 << 24
+# After about how long workers ask one another again whether to save; after how many steps at most.
+ASK_SECONDS, MOST_STEPS = 1.0, 1000
 LOST = (
     "UnavailableError",
     "InternalError",
@@ -66,7 +69,20 @@ def _of_first(numbers):
     """Returns the int32 array of the first worker."""
     if STEPS_ARE_PURE:
         return np.asarray(jax_devices.of_first(numbers))
-    summed = _sum_over_workers()(np.where(rank() == 0, numbers, 0))
+    return _total(np.where(rank() == 0, numbers, 0))
+
+
+def of_each(numbers: list[int]) -> np.ndarray:
+    """Returns the int32 numbers (n,) of each worker of TensorFlow, (W, n); all must call it."""
+    worker = this_worker()
+    rows = np.zeros((worker.count, len(numbers)), "int32")
+    rows[worker.rank] = numbers
+    return _total(rows.ravel()).reshape(rows.shape)
+
+
+def _total(numbers):
+    """Returns the sum of the int32 arrays of all workers."""
+    summed = _sum_over_workers()(numbers)
     return strategy().experimental_local_results(summed)[0].numpy()
 
 
@@ -77,8 +93,9 @@ def _sum_over_workers():
 
     def add(numbers):
         context = tf.distribute.get_replica_context()
-        # A worker may have several replicas; only the first of all counts.
-        mine = tf.where(context.replica_id_in_sync_group == 0, numbers, 0)
+        # A worker may have several replicas, numbered one after another; its first one counts.
+        replicas = context.num_replicas_in_sync // this_worker().count
+        mine = tf.where(context.replica_id_in_sync_group % replicas == 0, numbers, 0)
         return context.all_reduce(tf.distribute.ReduceOp.SUM, mine)
 
     array = tf.TensorSpec((None,), tf.int32)
@@ -93,6 +110,37 @@ class StopTogether(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.model.stop_training = told_by_first(bool(self.model.stop_training))
+
+
+class SaveTogether:
+    """Decides for all workers of TensorFlow at which step they save a state.
+
+    To read a metric is work of all of them, and what they save must be of one step. But their
+    clocks differ, and a signal comes to each at another time, or to one alone. So they tell one
+    another what they want: not after each step, where each would wait for the slowest once more,
+    but after as many as the first one does in about a second. That number is told as well.
+
+    Call arguments:
+        wanted: 0 for nothing, -1 for a state, a positive number for a state because of that signal.
+            Without a signal, the first worker decides.
+        at_once: whether all ask now, as at the end of an epoch.
+
+    Returns:
+        What all do, a number like `wanted`.
+    """
+
+    def __init__(self):
+        self.steps, self.next, self.asked = 0, 1, time.monotonic()
+
+    def __call__(self, wanted: int, at_once: bool = False) -> int:
+        self.steps += not at_once
+        if self.steps < self.next and not at_once:
+            return 0
+        seconds = max(time.monotonic() - self.asked, 1e-3)
+        steps = int(min(max(ASK_SECONDS * self.steps / seconds, 1), MOST_STEPS))
+        (first, steps), *others = of_each([wanted, steps]).tolist()
+        self.steps, self.next, self.asked = 0, steps, time.monotonic()
+        return max(0, first, *(wanted for wanted, _ in others)) or first
 
 
 @contextmanager

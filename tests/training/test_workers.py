@@ -108,6 +108,36 @@ def test_all_stop_where_the_first_one_does(monkeypatch):
             assert callback.model.stop_training is first
 
 
+def test_workers_save_where_the_first_one_says_and_end_at_any_signal(monkeypatch):
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(workers, "time", clock)
+    asked, others = [], [0, 0]
+    save = workers.SaveTogether()
+
+    def of_each(mine):
+        asked.append(mine[0])
+        return np.array([mine, *([wanted, 7] for wanted in others)])
+
+    monkeypatch.setattr(workers, "of_each", of_each)
+
+    def steps(number, wanted):
+        answers = []
+        for _ in range(number):
+            clock.now += 0.25
+            answers.append(save(wanted))
+        return answers
+
+    assert steps(2, -1) == [-1, 0] and asked == [-1]  # they ask again after a second: 4 steps
+    assert steps(4, 0) == [0] * 4 and asked == [-1, 0]
+    others[1] = -1  # the clock of another worker is of no account
+    assert steps(3, 0) == [0] * 3 and asked == [-1, 0, 0]
+    others[1] = 15
+    assert steps(4, -1) == [0, 0, 0, 15]
+    assert save(0, at_once=True) == 15
+    others[1] = 0
+    assert save(15, at_once=True) == 15 and save(0, at_once=True) == 0
+
+
 def test_the_loss_of_a_worker_says_what_to_do():
     import tensorflow as tf
 
@@ -186,6 +216,53 @@ def test_a_killed_worker_ends_all_and_all_go_on_to_the_same_end(tmp_path, victim
     for name in states[0].files:
         if name != "header":  # it has the tokens per second of each epoch
             np.testing.assert_array_equal(states[0][name], states[1][name], err_msg=name)
+
+
+def assert_same_end(one, other, epoch):
+    """Compares the last state of two runs but for its header, which has times."""
+    paths = [run / f"checkpoints/state-{epoch:05d}.npz" for run in (one, other)]
+    with np.load(paths[0]) as first, np.load(paths[1]) as second:
+        assert first.files == second.files
+        for name in first.files:
+            if name != "header":
+                np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    logs = [(run / "history.jsonl").read_text("utf-8").splitlines() for run in (one, other)]
+    for lines in zip(*logs, strict=True):
+        known, found = map(json.loads, lines)
+        for name in ("loss", "perplexity", "val_loss", "val_bleu"):
+            assert known[name] == found[name], name
+
+
+def in_epoch(run):
+    """The states within an epoch."""
+    return sorted((run / "checkpoints").glob("state-*-*.npz"))
+
+
+# Two epochs, and a state after almost each of their steps.
+WITHIN = ("--max-steps", "40", "--valid-steps", "20", "--save-minutes", "1e-4")
+
+
+@pytest.mark.slow
+def test_workers_stopped_within_an_epoch_go_on_bit_for_bit(tmp_path):
+    """Killed, either of them, and ended by a SIGTERM that only one of them gets."""
+    command, run = ["-m", "keras_transformer", *TRAIN, "--out"], tmp_path / "stopped"
+    codes, texts = wait(start([*command, "whole", *WITHIN], tmp_path), tmp_path)
+    assert codes == [0, 0], texts
+    words = [*command, "stopped", *WITHIN]
+    for victim, signum in ((0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGTERM)):
+        before, processes = in_epoch(run), start(words, tmp_path)
+        while in_epoch(run) == before and processes[0].poll() is None:
+            time.sleep(0.05)
+        processes[victim].send_signal(signum)
+        codes, texts = wait(processes, tmp_path)
+        if signum == signal.SIGTERM:
+            assert codes == [143, 143] and "stopped after step" in texts[0], texts
+        else:
+            assert codes[1 - victim] == 1 and "another worker has gone" in texts[1 - victim], texts
+        words = [*command[:2], "train", "--resume", "--quiet", "--out", "stopped"]
+    codes, texts = wait(start(words, tmp_path), tmp_path)
+    assert codes == [0, 0] and "going on after step" in texts[0], texts
+    assert_same_end(tmp_path / "whole", run, 2)
 
 
 @pytest.mark.slow
