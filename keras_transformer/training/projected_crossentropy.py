@@ -4,9 +4,12 @@ import keras
 from keras import ops
 
 from keras_transformer.backend import STEPS_ARE_PURE
+from keras_transformer.training.jax_devices import num_batch_shards
 
 # How many tokens' logits exist at once. R-Drop passes over them often, so they should fit a cache.
 CHUNK_ROWS, R_DROP_CHUNK_ROWS = 1024, 128
+# On JAX, for each device: a GPU has no use for a chunk that fits the cache of a core.
+DEVICE_CHUNK_ROWS = 4096
 
 
 def projected_crossentropy(
@@ -15,8 +18,7 @@ def projected_crossentropy(
     """Sums `weight * smoothed_crossentropy(label, hidden_state E^T)` over all tokens.
 
     Logits are by far the largest tensor of a training step. Here only a few rows of them exist at
-    once (on JAX, which shares rows between devices, all), and none in the backward pass: the
-    gradient is computed with the loss. With P the softmax
+    once, and none in the backward pass: the gradient is computed with the loss. With P the softmax
     of the logits Z, the gradient of Z is `dZ = P - (1 - e) onehot - e / V`. So `dX = dZ E` and
     `dE = dZ^T X` need only the products `P E` and `P^T X`. The other two terms add rows of E, sums
     of rows of X, and means.
@@ -39,6 +41,10 @@ def projected_crossentropy(
     """
     vocab_size, d_model = lm_head_kernel.shape
     copies = 2 if r_drop else 1
+    # A chunk takes as many tokens of each group. On JAX a group is a row of the batch, for its rows
+    # lie on several devices, and so each has a part of every chunk.
+    groups = max(labels.shape[0], 1) if STEPS_ARE_PURE else 1
+    size = rows_of_chunk(groups, r_drop)
     labels = ops.reshape(ops.cast(labels, "int32"), (-1,))  # (N,)
     weights = ops.reshape(token_weights, (-1,)) / copies
 
@@ -47,23 +53,25 @@ def projected_crossentropy(
         embeddings = ops.cast(lm_head_kernel, "float32")
         kernel = ops.cast(embeddings, hidden_states.dtype)
         x = ops.reshape(hidden_states, (copies, -1, d_model))  # (copies, N, D)
-        size = R_DROP_CHUNK_ROWS if r_drop else CHUNK_ROWS
-        if STEPS_ARE_PURE:  # a chunk of its neighbours would lie on one device
-            size = max(x.shape[1], 1)
-        chunks = [to_chunks(y, size, axis) for y, axis in ((x, 1), (labels, 0), (weights, 0))]
-        num_chunks = ops.shape(chunks[1])[0]
+        grouped = ops.reshape(hidden_states, (copies, groups, -1, d_model))  # (copies, G, N/G, D)
+        chunks = [to_chunks(ops.reshape(y, (groups, -1)), size, 1) for y in (labels, weights)]
+        chunks = [to_chunks(grouped, size, 2), *chunks]  # (copies, G, K, C, D), (G, K, C)
+        num_chunks = ops.shape(chunks[1])[1]
         places = ops.arange(num_chunks)[:, None, None]  # (K, 1, 1)
 
         def add_chunk(i, sums):
-            chunk = (ops.take(y, i, axis=axis) for y, axis in zip(chunks, (1, 0, 0), strict=True))
-            nll, kl, p_e, pt_x = chunk_products(kernel, *chunk, r_drop)
-            p_e = ops.where(places == i, p_e[:, None], sums[2])  # (copies, K, C, D)
+            rows, *others = (ops.take(y, i, axis=k) for y, k in zip(chunks, (2, 1, 1), strict=True))
+            rows, others = ops.reshape(rows, (copies, -1, d_model)), map(ops.ravel, others)
+            nll, kl, p_e, pt_x = chunk_products(kernel, rows, *others, r_drop)
+            p_e = ops.reshape(p_e, (copies, groups, 1, -1, d_model))
+            p_e = ops.where(places == i, p_e, sums[2])  # (copies, G, K, C, D)
             return sums[0] + nll, sums[1] + kl, p_e, sums[3] + pt_x
 
         zero, shape = ops.zeros((), "float32"), (vocab_size, d_model)
         zeros = zero, zero, ops.zeros_like(chunks[0]), ops.zeros(shape, "float32")
         nll, kl, p_e, pt_x = ops.fori_loop(0, num_chunks, add_chunk, zeros)
-        p_e = ops.reshape(p_e, (copies, -1, d_model))[:, : ops.shape(x)[1]]  # (copies, N, D)
+        p_e = ops.reshape(p_e, (copies, groups, -1, d_model))[:, :, : ops.shape(grouped)[2]]
+        p_e = ops.reshape(p_e, (copies, -1, d_model))  # (copies, N, D)
 
         x, p_e = ops.cast(x, "float32"), ops.cast(p_e, "float32")
         weighted = ops.sum(x, axis=0) * weights[:, None]  # (N, D)
@@ -149,6 +157,13 @@ def with_divergence(probabilities, logits, scale):
     q_gradient = q * (1 + scale * (1 + q_sum)) - scale * (q_terms + p)
     dtype = probabilities[0].dtype
     return (p_sum - q_sum)[:, 0], [ops.cast(p_gradient, dtype), ops.cast(q_gradient, dtype)]
+
+
+def rows_of_chunk(groups, r_drop):
+    """Returns how many tokens of each group a chunk has at most."""
+    if not STEPS_ARE_PURE:
+        return R_DROP_CHUNK_ROWS if r_drop else CHUNK_ROWS
+    return max(1, DEVICE_CHUNK_ROWS * num_batch_shards() // groups)
 
 
 def to_chunks(x, most, axis):

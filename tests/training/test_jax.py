@@ -128,6 +128,58 @@ def test_a_step_that_changes_is_traced_again():
     assert output_of(start("-c", DELAY)).startswith("True")
 
 
+PARTS_OF_LOGITS = """
+import sys
+import jax, jax.numpy as jnp, keras, numpy as np
+from keras_transformer.training import projected_crossentropy as module
+from keras_transformer.training.losses import smoothed_crossentropy
+
+B, T, D, V = 8, 6, 5, 31
+random = np.random.default_rng(0)
+
+def with_logits(x, kernel, labels, weights, smoothing, r_drop):
+    copies = jnp.split(x @ kernel.T, len(x) // B)
+    loss = sum(smoothed_crossentropy(labels, z, smoothing) for z in copies) / len(copies)
+    if r_drop:
+        p, q = map(jax.nn.log_softmax, copies)
+        loss += r_drop / 4 * ((jnp.exp(p) - jnp.exp(q)) * (p - q)).sum(-1)
+    return (weights * loss).sum() / 7
+
+def in_parts(*arguments):
+    return module.projected_crossentropy(*arguments)[0] / 7
+
+def derived(function, arrays, *rest):
+    return jax.jit(jax.value_and_grad(lambda *x: function(*x, *rest), (0, 1))).lower(*arrays)
+
+shapes = set()
+with keras.distribution.DataParallel(auto_shard_dataset=False).scope():
+    for rows, smoothing, r_drop in ((1, 0.0, 0.0), (4, 0.1, 0.0), (3, 0.1, 3.0), (99, 0.1, 0.0)):
+        module.DEVICE_CHUNK_ROWS = rows
+        x = random.normal(size=(2 * B if r_drop else B, T, D)).astype("float32")
+        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("batch",))
+        x = jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch")))
+        arrays = x, random.normal(size=(V, D)).astype("float32")
+        labels = random.integers(0, V, (B, T))
+        rest = labels, random.random((B, T)).astype("float32") * (labels > 3), smoothing, r_drop
+        program = derived(in_parts, arrays, *rest).compile()
+        found, expected = program(*arrays), derived(with_logits, arrays, *rest).compile()(*arrays)
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
+        for a, b in zip(found[1], expected[1]):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+        # All tokens of a device, or of all devices, by the vocabulary.
+        tokens = B * T // len(jax.devices()), B * T
+        has_all = [f"[{n},{V}]" in program.as_text() for n in tokens]
+        assert any(has_all) == (rows == 99), (rows, has_all)
+print("equal")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [{}, FOUR_DEVICES])
+def test_the_loss_is_that_of_all_logits_of_which_few_are_there_at_once(devices):
+    assert output_of(start("-c", PARTS_OF_LOGITS, **devices)).strip() == "equal"
+
+
 SAME_TEXTS = """
 import json, sys
 import keras, numpy as np
