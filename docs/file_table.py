@@ -29,11 +29,11 @@ def files() -> list[Path]:
     order = reading_order()
 
     def place(path):
-        parent = path.parent.relative_to(PACKAGE).as_posix()
-        folder = "" if parent == "." else parent
+        *folders, name = path.relative_to(PACKAGE).with_suffix("").parts
+        folder, name = (folders[0], ".".join([*folders[1:], name])) if folders else ("", name)
         names = order.get(folder, [])
-        known = names.index(path.stem) if path.stem in names else len(names)
-        return FOLDERS.index(folder), known, path.stem
+        known = names.index(name) if name in names else len(names)
+        return FOLDERS.index(folder), known, name
 
     found = (path for path in PACKAGE.rglob("*.py") if path.stem != "__init__")
     return sorted(found, key=place)

@@ -14,8 +14,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 
-from keras_transformer.commands.batches import Window
-from keras_transformer.commands.reading import arriving_lines, decode, is_cut
+from keras_transformer.commands.lines.batches import Window
+from keras_transformer.commands.lines.reading import arriving_lines, decode, is_cut
 from keras_transformer.commands.translate import written
 
 # Workers share the lines in pieces; the translations are written in blocks, a file for each.

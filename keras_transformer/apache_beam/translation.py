@@ -7,7 +7,7 @@ from contextlib import suppress
 import apache_beam as beam
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
-from keras_transformer.commands.batches import LINES, Window, answered
+from keras_transformer.commands.lines.batches import LINES, Window, answered
 
 
 class TranslationHandler(ModelHandler[str, dict, Callable]):

@@ -1,6 +1,6 @@
 """`keras-transformer distil`: a training text in the words of teachers, for a fast student."""
 
-from keras_transformer.commands.jobs import answer_files
+from keras_transformer.commands.lines.jobs import answer_files
 from keras_transformer.commands.messages import log, one_line
 from keras_transformer.commands.progress import stage
 from keras_transformer.commands.search import what_is_asked

@@ -11,15 +11,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from keras_transformer.checks import check_directory, check_local, check_new_file
-from keras_transformer.commands.model_size import model_size
+from keras_transformer.commands.lines.reading import is_file
 from keras_transformer.commands.options import OPTIONS, Option, dashed, given_options
-from keras_transformer.commands.reading import is_file
 from keras_transformer.commands.search import (
     ALL_OPTIONS,
     check_search,
     export_signature,
     what_is_asked,
 )
+from keras_transformer.commands.training_run.model_size import model_size
 from keras_transformer.files import naming
 from keras_transformer.inference.run_files import TOKENIZER, is_run, read_files
 from keras_transformer.training.worker_task import this_worker
@@ -238,7 +238,7 @@ def check_scores(options) -> None:
 
 def check_training(options) -> None:
     """Refuses what cannot be trained together; a run to go on with gives its options before."""
-    from keras_transformer.commands import resume
+    from keras_transformer.commands.training_run import resume
 
     if {"epochs", "max_steps"} <= set(getattr(options, "typed", ())):
         raise ValueError("--epochs and --max-steps exclude each other; give one of them.")

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from keras_transformer.commands.batches import answered, in_windows
-from keras_transformer.commands.jobs import load_model, report
+from keras_transformer.commands.lines.batches import answered, in_windows
+from keras_transformer.commands.lines.jobs import load_model, report
 from keras_transformer.commands.messages import one_line
 from keras_transformer.commands.progress import Progress
 from keras_transformer.data.corpus import read_lines

@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from keras_transformer.commands.jobs import report
+from keras_transformer.commands.lines.jobs import report
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.progress import stage
 

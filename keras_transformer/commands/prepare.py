@@ -5,7 +5,7 @@ from pathlib import Path
 
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.progress import Progress
-from keras_transformer.commands.resume import locked
+from keras_transformer.commands.training_run.resume import locked
 from keras_transformer.data.prepare import join_stores, prepare_planned, store_plan
 from keras_transformer.data.store_files import is_store
 from keras_transformer.data.token_store import TokenStore

@@ -2,8 +2,8 @@
 
 import sys
 
-from keras_transformer.commands.formats import json_line
-from keras_transformer.commands.jobs import answer_files
+from keras_transformer.commands.lines.formats import json_line
+from keras_transformer.commands.lines.jobs import answer_files
 from keras_transformer.commands.messages import log
 from keras_transformer.evaluation.perplexity import text_perplexity
 

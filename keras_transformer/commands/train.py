@@ -8,15 +8,11 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.commands import resume, workers
 from keras_transformer.commands.messages import log
-from keras_transformer.commands.model_size import model_size
 from keras_transformer.commands.progress import duration, stage
-from keras_transformer.commands.resume import CHECKPOINTS, HISTORY, LOGS, SAMPLED, STORE
-from keras_transformer.commands.run_history import sentence
-from keras_transformer.commands.time_plan import fit_into_time
-from keras_transformer.commands.training_callbacks import Callbacks
-from keras_transformer.commands.training_data import (
+from keras_transformer.commands.training_run import resume, workers
+from keras_transformer.commands.training_run.callbacks import Callbacks
+from keras_transformer.commands.training_run.data import (
     dataset_of,
     drop_sampled,
     make_sampled_until,
@@ -24,7 +20,17 @@ from keras_transformer.commands.training_data import (
     stream_of,
     training_data,
 )
-from keras_transformer.commands.training_progress import Plan
+from keras_transformer.commands.training_run.model_size import model_size
+from keras_transformer.commands.training_run.progress import Plan
+from keras_transformer.commands.training_run.resume import (
+    CHECKPOINTS,
+    HISTORY,
+    LOGS,
+    SAMPLED,
+    STORE,
+)
+from keras_transformer.commands.training_run.run_history import sentence
+from keras_transformer.commands.training_run.time_plan import fit_into_time
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.files import replacing
 from keras_transformer.inference.run_directory import TOKENIZER, is_run

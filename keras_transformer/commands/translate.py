@@ -4,12 +4,18 @@ import sys
 from collections import Counter
 from itertools import islice
 
-from keras_transformer.commands.batches import Window, answered
-from keras_transformer.commands.formats import json_line, text_lines
-from keras_transformer.commands.jobs import answer_files, load_model, output_of, report
+from keras_transformer.commands.lines.batches import Window, answered
+from keras_transformer.commands.lines.formats import json_line, text_lines
+from keras_transformer.commands.lines.jobs import answer_files, load_model, output_of, report
+from keras_transformer.commands.lines.reading import (
+    INPUT,
+    arriving_lines,
+    decode,
+    file_rows,
+    is_cut,
+)
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.progress import stage
-from keras_transformer.commands.reading import INPUT, arriving_lines, decode, file_rows, is_cut
 from keras_transformer.commands.search import what_is_asked
 
 

@@ -19,9 +19,9 @@ import tensorflow as tf
 from keras_transformer import Translator
 from keras_transformer.checks import check_directory, check_new_file
 from keras_transformer.cli import _exit_when_terminated, _reopen_closed_streams, main
+from keras_transformer.commands.lines.reading import arriving_lines, decode
 from keras_transformer.commands.messages import error_line, one_line
 from keras_transformer.commands.options import SEARCH
-from keras_transformer.commands.reading import arriving_lines, decode
 from keras_transformer.files import write_text
 from keras_transformer.inference.run_directory import save_run
 
@@ -248,7 +248,7 @@ def test_compressed_input_is_refused(run, echo, translate):
 
 
 def test_a_line_without_end_is_not_kept_whole(monkeypatch):
-    monkeypatch.setattr("keras_transformer.commands.reading.MAX_LINE_BYTES", 10)
+    monkeypatch.setattr("keras_transformer.commands.lines.reading.MAX_LINE_BYTES", 10)
     parts = [b"a\n", *[b"b" * 7] * 1000, b"b\nc\r\nd"]
     lines = sum(arriving_lines(Pipe(*parts)), [])
     assert lines == [b"a", b"b" * 11, b"c\r", b"d"]

@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer import Ensemble, Tokenizer, Transformer, Translator, save_run
 from keras_transformer.cli import main
-from keras_transformer.commands import batches
+from keras_transformer.commands.lines import batches
 from keras_transformer.evaluation.scores import nearest
 
 LINES = ["a dog runs", "", "long", "endless", "nothing", "the cat", " "]

@@ -14,10 +14,10 @@ from keras_transformer.cli import main
 from keras_transformer.commands import inspect
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.pictures import find_word, whole_words
-from keras_transformer.commands.training_callbacks import Callbacks
-from keras_transformer.commands.training_data import TrainingData
-from keras_transformer.commands.training_progress import Plan
-from keras_transformer.commands.training_text import Texts
+from keras_transformer.commands.training_run.callbacks import Callbacks
+from keras_transformer.commands.training_run.data import TrainingData
+from keras_transformer.commands.training_run.progress import Plan
+from keras_transformer.commands.training_run.text import Texts
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.inference.run_directory import load_run, save_run

@@ -9,11 +9,11 @@ import pytest
 from keras_transformer import Tokenizer, presets
 from keras_transformer.cli import main
 from keras_transformer.commands import progress
-from keras_transformer.commands.disk_space import default_keep, size
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.progress import Progress, duration, stage
-from keras_transformer.commands.training_progress import Plan, ShowTraining
-from keras_transformer.commands.training_text import read_texts, split_texts
+from keras_transformer.commands.training_run.disk_space import default_keep, size
+from keras_transformer.commands.training_run.progress import Plan, ShowTraining
+from keras_transformer.commands.training_run.text import read_texts, split_texts
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.training.run_record import RunRecord
 

@@ -11,8 +11,10 @@ import pytest
 
 from keras_transformer import presets
 from keras_transformer.cli import main
-from keras_transformer.commands import resume, training_data, training_text
 from keras_transformer.commands.parser import build_parser
+from keras_transformer.commands.training_run import data as training_data
+from keras_transformer.commands.training_run import resume
+from keras_transformer.commands.training_run import text as training_text
 from keras_transformer.data import prepare
 from keras_transformer.data.store_files import is_store
 from keras_transformer.data.tokenizer import Tokenizer

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from keras_transformer import presets
-from keras_transformer.commands import recipe
 from keras_transformer.commands.demo import TRAIN_OPTIONS
-from keras_transformer.commands.model_size import model_size, num_parameters
 from keras_transformer.commands.parser import build_parser
-from keras_transformer.commands.recipe import Model, Text
-from keras_transformer.commands.training_data import choose_metric, num_characters, text_size
-from keras_transformer.commands.training_progress import NoteOverfitting
-from keras_transformer.commands.training_text import Texts
+from keras_transformer.commands.training_run import recipe
+from keras_transformer.commands.training_run.data import choose_metric, num_characters, text_size
+from keras_transformer.commands.training_run.model_size import model_size, num_parameters
+from keras_transformer.commands.training_run.progress import NoteOverfitting
+from keras_transformer.commands.training_run.recipe import Model, Text
+from keras_transformer.commands.training_run.text import Texts
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.models.transformer import Transformer
@@ -187,7 +187,7 @@ def test_the_tokens_of_a_text_are_counted_in_a_sample(tokenizer, sentences, monk
     ids = tokenizer.tokenize(sentences[1]).to_list()
     exact = sum(map(len, ids)) + len(ids)
     assert text_size(texts, tokenizer) == Text(len(ids), exact, False)
-    monkeypatch.setattr("keras_transformer.commands.training_data.MOST_SAMPLED", len(ids) // 2)
+    monkeypatch.setattr("keras_transformer.commands.training_run.data.MOST_SAMPLED", len(ids) // 2)
     found = text_size(texts, tokenizer).target_tokens
     assert found != exact and found == pytest.approx(exact, rel=0.5)
 

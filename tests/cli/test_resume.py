@@ -17,8 +17,8 @@ import pytest
 
 from keras_transformer import presets
 from keras_transformer.cli import main
-from keras_transformer.commands import resume
 from keras_transformer.commands.parser import build_parser
+from keras_transformer.commands.training_run import resume
 from keras_transformer.files import fingerprint, read_json, write_json
 from keras_transformer.inference.run_directory import load_run
 from keras_transformer.training import checkpoints

@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.commands import recipe, time_plan, training_callbacks
 from keras_transformer.commands.parser import build_parser
-from keras_transformer.commands.recipe import Text
-from keras_transformer.commands.training_callbacks import Callbacks
+from keras_transformer.commands.training_run import callbacks, recipe, time_plan
+from keras_transformer.commands.training_run.callbacks import Callbacks
+from keras_transformer.commands.training_run.recipe import Text
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.models.transformer import Transformer
 from keras_transformer.training.losses import MaskedCrossentropy
@@ -69,7 +69,7 @@ def test_a_mean_that_nobody_asked_for_is_kept_if_it_is_better(
     chosen, best, is_kept, monkeypatch, capsys
 ):
     saved = []
-    monkeypatch.setattr(training_callbacks, "save_run", lambda *_, **__: saved.append(1))
+    monkeypatch.setattr(callbacks, "save_run", lambda *_, **__: saved.append(1))
     options = SimpleNamespace(metric="bleu", bleu_tokenize="13a", average=3, chosen=chosen)
     monitor = SimpleNamespace(sources=["a"], references=["b"], translate=lambda texts: texts)
     monitor.score = lambda *_: {"bleu": 20.0}
@@ -111,9 +111,9 @@ def test_a_mean_of_a_training_that_ended_early_is_of_fewer_epochs(
     chosen, epochs, number, monkeypatch
 ):
     found = []
-    monkeypatch.setattr(training_callbacks.tensorboard, "write_projector", lambda *_: None)
+    monkeypatch.setattr(callbacks.tensorboard, "write_projector", lambda *_: None)
     monkeypatch.setattr(
-        training_callbacks.epoch_weights, "average_weights", lambda _, paths: found.extend(paths)
+        callbacks.epoch_weights, "average_weights", lambda _, paths: found.extend(paths)
     )
     options = SimpleNamespace(average=8, chosen=chosen, quiet=True)
     weights = SimpleNamespace(keep=10, last=lambda count: [*range(count)])

@@ -10,13 +10,13 @@ import pytest
 from keras_transformer import presets
 from keras_transformer.cli import main
 from keras_transformer.commands import train as train_command
-from keras_transformer.commands import training_text
 from keras_transformer.commands.parser import build_parser
-from keras_transformer.commands.recipe import Text, choose
-from keras_transformer.commands.resume import check_out
 from keras_transformer.commands.train import build_model, chosen_precision
-from keras_transformer.commands.training_data import TrainingData, bleu_note, notes_on, report
-from keras_transformer.commands.training_text import Texts, read_texts
+from keras_transformer.commands.training_run import text as training_text
+from keras_transformer.commands.training_run.data import TrainingData, bleu_note, notes_on, report
+from keras_transformer.commands.training_run.recipe import Text, choose
+from keras_transformer.commands.training_run.resume import check_out
+from keras_transformer.commands.training_run.text import Texts, read_texts
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.corpus import Corpus, CorpusError
 from keras_transformer.inference.run_directory import load_run

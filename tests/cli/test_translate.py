@@ -8,9 +8,9 @@ import re
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.commands import batches
-from keras_transformer.commands.batches import answered, in_windows
-from keras_transformer.commands.journal import Journal
+from keras_transformer.commands.lines import batches
+from keras_transformer.commands.lines.batches import answered, in_windows
+from keras_transformer.commands.lines.journal import Journal
 from keras_transformer.commands.values import Shard
 
 LINES = [f"line {i} " + "x" * (7 * i % 31) for i in range(100)] + ["", " ", "a ||| b", "ä\u2028b"]

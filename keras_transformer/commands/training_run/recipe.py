@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.commands.messages import counted, log
-from keras_transformer.commands.model_size import model_size, num_parameters
 from keras_transformer.commands.options import dashed, given_options
+from keras_transformer.commands.training_run.model_size import model_size, num_parameters
 
 # By the target tokens of a text: those of a batch, and passes over the text. What lies between two
 # rows is interpolated, all on logarithmic scales. The rows are 2,000 and 29,000 captions, and

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from keras_transformer.commands.options import dashed
-from keras_transformer.commands.resume import CHECKPOINTS, TEXT_FILES, states
+from keras_transformer.commands.training_run.resume import CHECKPOINTS, TEXT_FILES, states
 from keras_transformer.files import make_directory
 from keras_transformer.inference.run_files import TOKENIZER
 from keras_transformer.training import jax_devices, workers

@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.backend import STEPS_ARE_PURE
-from keras_transformer.commands import recipe, workers
-from keras_transformer.commands.disk_space import default_keep, report_disk
 from keras_transformer.commands.early_checks import refuse_without_validation
 from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.progress import stage
-from keras_transformer.commands.resume import CHECKPOINTS, LOGS
-from keras_transformer.commands.run_history import (
+from keras_transformer.commands.training_run import recipe, workers
+from keras_transformer.commands.training_run.disk_space import default_keep, report_disk
+from keras_transformer.commands.training_run.progress import NoteOverfitting, ShowTraining
+from keras_transformer.commands.training_run.resume import CHECKPOINTS, LOGS
+from keras_transformer.commands.training_run.run_history import (
     EpochFacts,
     WriteHistory,
     kept_epoch,
     kept_mean,
 )
-from keras_transformer.commands.training_progress import NoteOverfitting, ShowTraining
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.inference.run_directory import save_run

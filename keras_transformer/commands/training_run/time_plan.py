@@ -4,11 +4,11 @@ import time
 
 import keras
 
-from keras_transformer.commands import workers
 from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.progress import duration, stage
-from keras_transformer.commands.recipe import choose
-from keras_transformer.commands.training_data import stream_of, text_size
+from keras_transformer.commands.training_run import workers
+from keras_transformer.commands.training_run.data import stream_of, text_size
+from keras_transformer.commands.training_run.recipe import choose
 from keras_transformer.training.variables import as_arrays, assign, training_variables
 
 NUM_TIMED = 12

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.backend import STEPS_ARE_PURE
-from keras_transformer.commands import resume
 from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.progress import stage
-from keras_transformer.commands.recipe import Text, choose, choose_vocab_size
-from keras_transformer.commands.resume import SAMPLED
-from keras_transformer.commands.training_text import (
+from keras_transformer.commands.training_run import resume
+from keras_transformer.commands.training_run.recipe import Text, choose, choose_vocab_size
+from keras_transformer.commands.training_run.resume import SAMPLED
+from keras_transformer.commands.training_run.text import (
     Texts,
     corpus_records,
     read_texts,

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from keras_transformer.commands.batches import answered, in_windows
-from keras_transformer.commands.journal import Journal
+from keras_transformer.commands.lines.batches import answered, in_windows
+from keras_transformer.commands.lines.journal import Journal
+from keras_transformer.commands.lines.reading import file_rows, is_file, survey
 from keras_transformer.commands.messages import log, spelled
 from keras_transformer.commands.options import given_options
 from keras_transformer.commands.progress import Progress, stage
-from keras_transformer.commands.reading import file_rows, is_file, survey
 from keras_transformer.commands.search import ALL_OPTIONS
 from keras_transformer.data.corpus import cut_note
 from keras_transformer.files import sha256

@@ -12,8 +12,8 @@ from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.prepare import shown, text_files
 from keras_transformer.commands.progress import stage
-from keras_transformer.commands.recipe import choose_vocab_size
-from keras_transformer.commands.resume import STORE, TOKENIZER
+from keras_transformer.commands.training_run.recipe import choose_vocab_size
+from keras_transformer.commands.training_run.resume import STORE, TOKENIZER
 from keras_transformer.data.corpus import (
     Corpus,
     CorpusError,
