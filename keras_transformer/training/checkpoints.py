@@ -94,7 +94,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         save_minutes: float | None = None,
         max_steps: int | None = None,
         before_save: Callable[[], object] | None = None,
-        together: Callable[..., int] | None = None,
+        together: Callable[[int, bool], int] | None = None,
     ):
         super().__init__()
         self.directory = Path(directory)
@@ -105,7 +105,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if max_steps is not None:
             check_positive_int("max_steps", max_steps)
         self.save_minutes, self.max_steps, self.before_save = save_minutes, max_steps, before_save
-        self.together = together or (lambda wanted, at_once=False: wanted)
+        self.together = together or (lambda wanted, at_once: wanted)
         self.history, self.step, self.total_steps = [], 0, 0
         self._damaged = set()  # states to remove when the next one is written
         self._resumed = None  # the state in the middle of the epoch that `fit` begins with
@@ -138,7 +138,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._saved = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
-        if signum := self.together(self._signal, at_once=True):
+        if signum := self.together(self._signal, True):
             self._exit(signum)
         self._epoch_start = time.monotonic()
         self.step = self._resumed.step if self._resumed else 0
@@ -156,7 +156,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         elif step == self.params["steps"]:
             if self._resumed:
                 self.model.stop_training = self.model.stop_training or END_OF_EPOCH
-        elif wanted := self.together(self._signal or (DUE if self._is_due() else 0)):
+        elif wanted := self.together(self._signal or (DUE if self._is_due() else 0), False):
             self._save(STATE_WITHIN.format(self.epoch + 1, step))
             if wanted != DUE:
                 self._exit(wanted)
@@ -199,7 +199,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     def _exit(self, signum):
         self.wait()
-        self.together(0, at_once=True)  # no process ends while another still writes
+        self.together(0, True)  # no process ends while another still writes
         raise SystemExit(128 + signum)
 
     def _is_due(self):

@@ -108,6 +108,10 @@ class TensorBoardMonitor(keras.callbacks.Callback):
                 "nothing was profiled.",
                 stacklevel=2,
             )
+        self.close()
+
+    def close(self) -> None:
+        """Closes the files; `fit` does not where an exception ends it."""
         for file in self.files.values():
             file.close()
 

@@ -132,7 +132,7 @@ class SaveTogether:
     def __init__(self):
         self.steps, self.next, self.asked = 0, 1, time.monotonic()
 
-    def __call__(self, wanted: int, at_once: bool = False) -> int:
+    def __call__(self, wanted: int, at_once: bool) -> int:
         self.steps += not at_once
         if self.steps < self.next and not at_once:
             return 0

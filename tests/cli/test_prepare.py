@@ -194,11 +194,16 @@ def test_shards_are_joined_to_the_store_of_the_whole(text, store, tmp_path, caps
         (["--join", "--tsv", "FILE"], "--join takes what is in --out; leave out the text"),
         (["--join"], "shards 1/N to N/N are needed, but there are none"),
         (["--tsv", "FILE", "--tokenizer", "FILE", "--tokenizer-lines", "9"], "leave out --token"),
-        (["--tsv", "/dev/null", "--tokenizer", "FILE", "--shard", "1/2"], "reads files alone, but"),
+        (
+            ["--tsv", "/dev/null", "--tokenizer", "MODEL", "--shard", "1/2"],
+            "reads files alone, but",
+        ),
     ],
 )
-def test_what_cannot_be_prepared_is_refused(arguments, message, files, tmp_path, capsys):
-    arguments = [files[1] if word == "FILE" else word for word in arguments]
+def test_what_cannot_be_prepared_is_refused(arguments, message, files, tokenizer, tmp_path, capsys):
+    tokenizer.save(tmp_path / "model")
+    names = {"FILE": files[1], "MODEL": str(tmp_path / "model")}
+    arguments = [names.get(word, word) for word in arguments]
     assert main(["prepare", *arguments, "--out", str(tmp_path / "s")]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert message in error and not (tmp_path / "s").exists()

@@ -82,10 +82,11 @@ def test_a_mean_that_nobody_asked_for_is_kept_if_it_is_better(
 
 
 def test_a_training_that_stops_says_why_and_how_to_go_on(capsys):
-    options = SimpleNamespace(metric="bleu", max_minutes=3.0)
+    options = SimpleNamespace(metric="bleu", max_minutes=3.0, strategy="none")
     early = SimpleNamespace(patience=5)
     run = SimpleNamespace(options=options, early=early, limit=object(), shown=None, out="r")
     run.checkpoint = SimpleNamespace(wait=lambda: None, total_steps=7)
+    run.board = SimpleNamespace(close=lambda: None)
     for left, has_stopped, said in (
         (0, False, ""),
         (9, True, "stopped: no better BLEU for 5 epochs, --early-stopping\n"),

@@ -1,5 +1,6 @@
 """`translate` and `score` on files: their formats, their order, and going on where they stopped."""
 
+import io
 import json
 import os
 import random
@@ -317,6 +318,22 @@ def test_what_was_cut_or_hit_a_limit_is_counted_and_marked(run, source, answers,
     assert f"note: {count} of {count} lines are cut" in captured.err
     assert f"note: {count} of {count} translations end at a limit of their length" in captured.err
     assert all(json.loads(line)["source_cut"] for line in captured.out.splitlines())
+
+
+def test_bytes_that_are_not_utf8_are_counted(run, echo, tmp_path, monkeypatch, capsysbinary):
+    path = tmp_path / "latin.txt"
+    path.write_bytes(b"caf\xe9\nthe\xe9 \xe9\ntea\n")
+    assert main(["translate", run, "--input", str(path)]) == 0
+    captured = capsysbinary.readouterr()
+    assert captured.out.decode() == "caf\ufffd\nthe\ufffd \ufffd\ntea\n"
+    note = b"note: 2 of 3 lines have bytes that are not UTF-8, read as U+FFFD; convert the file"
+    assert note in captured.err
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    assert main(["translate", run]) == 0
+    assert note in capsysbinary.readouterr().err
+    path.write_bytes("tea\u4f60\n".encode())
+    assert main(["translate", run, "--input", str(path)]) == 0
+    assert b"UTF-8" not in capsysbinary.readouterr().err
 
 
 def test_prefixes_go_with_their_lines(run, source, echo, tmp_path, translate, capsysbinary):

@@ -124,7 +124,7 @@ def test_workers_save_where_the_first_one_says_and_end_at_any_signal(monkeypatch
         answers = []
         for _ in range(number):
             clock.now += 0.25
-            answers.append(save(wanted))
+            answers.append(save(wanted, False))
         return answers
 
     assert steps(2, -1) == [-1, 0] and asked == [-1]  # they ask again after a second: 4 steps

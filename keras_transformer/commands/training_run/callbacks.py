@@ -156,6 +156,7 @@ class Callbacks:
     def _end(self, error):
         if self.shown is not None:
             self.shown.stop()
+        self.board.close()
         try:
             self.checkpoint.wait()
         except OSError as fault:
