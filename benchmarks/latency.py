@@ -8,6 +8,7 @@ answer. p50 and p99 are the times that a half and 99 % of the requests do not ex
 """
 
 import argparse
+import ctypes
 import multiprocessing
 import os
 import statistics
@@ -103,7 +104,8 @@ def percentiles(signature, requests, clients, total):
 
 
 def resident() -> float:
-    """The memory that this process holds, in MiB."""
+    """The memory that this process holds, in MiB, but for what it has freed."""
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
