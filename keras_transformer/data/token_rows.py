@@ -85,7 +85,7 @@ def replaced(rows: TokenRows, places: np.ndarray, others: TokenRows) -> TokenRow
 def tokenize_rows(texts, tokenizer) -> TokenRows:
     """Tokenizes strings, without special tokens."""
     check_tokenizer(tokenizer, "tokenize")
-    # One of a user, whose `tokenize` gives a ragged tensor, need not have `rows`.
+    # A tokenizer of your own may have `tokenize` alone, which gives a ragged tensor.
     split = getattr(tokenizer, "rows", None) or (lambda texts: _rows_of(tokenizer.tokenize(texts)))
     values, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
     for start in range(0, len(texts), TOKENIZE_CHUNK):

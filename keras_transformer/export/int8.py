@@ -19,8 +19,8 @@ LARGEST_ACTIVATION, LARGEST_WEIGHT = 90, 91
 ZERO_POINT = LARGEST_ACTIVATION
 # The largest number of a row of zeros is taken to be this.
 TINY = 1e-30
-# For each product oneDNN copies a matrix whose rows are a multiple of this long. With so many more
-# columns of zeros it reads the matrix where it is.
+# If the number of columns is a multiple of the first, oneDNN copies the matrix in every product. So
+# such a matrix gets some columns of zeros more.
 COPIED_MULTIPLE, SPARE_COLUMNS = 1024, 32
 
 

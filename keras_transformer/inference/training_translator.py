@@ -21,7 +21,7 @@ LEAST_WIDTH = 16
 
 
 class TrainingTranslator:
-    """Gives the translations of a greedy `Translator`, whose graph JAX does not have.
+    """Translates as a greedy `Translator` does, without TensorFlow.
 
     Args:
         model: a `Transformer`.

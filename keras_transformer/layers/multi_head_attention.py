@@ -231,7 +231,7 @@ def merge_heads(x):
 def first_sizes(x):
     """Returns the sizes (B, T) of `x`, for a reshape: with -1 for B if that alone is unknown.
 
-    So a step of a search, whose T is known, computes no shapes.
+    A step of a search knows T, so it computes no shapes.
     """
     batch_size, length = ops.shape(x)[:2]
     return (-1 if x.shape[0] is None and isinstance(length, int) else batch_size), length

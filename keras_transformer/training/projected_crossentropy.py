@@ -41,10 +41,8 @@ def projected_crossentropy(
     """
     vocab_size, d_model = lm_head_kernel.shape
     copies = 2 if r_drop else 1
-    # A chunk takes as many tokens of each group. On JAX a group is a row of the batch, for its rows
-    # lie on several devices, and so each has a part of every chunk.
+    # On JAX the rows of a batch lie on several devices.
     groups = max(labels.shape[0], 1) if STEPS_ARE_PURE else 1
-    size = rows_of_chunk(groups, r_drop)
     labels = ops.reshape(ops.cast(labels, "int32"), (-1,))  # (N,)
     weights = ops.reshape(token_weights, (-1,)) / copies
 
@@ -53,25 +51,7 @@ def projected_crossentropy(
         embeddings = ops.cast(lm_head_kernel, "float32")
         kernel = ops.cast(embeddings, hidden_states.dtype)
         x = ops.reshape(hidden_states, (copies, -1, d_model))  # (copies, N, D)
-        grouped = ops.reshape(hidden_states, (copies, groups, -1, d_model))  # (copies, G, N/G, D)
-        chunks = [to_chunks(ops.reshape(y, (groups, -1)), size, 1) for y in (labels, weights)]
-        chunks = [to_chunks(grouped, size, 2), *chunks]  # (copies, G, K, C, D), (G, K, C)
-        num_chunks = ops.shape(chunks[1])[1]
-        places = ops.arange(num_chunks)[:, None, None]  # (K, 1, 1)
-
-        def add_chunk(i, sums):
-            rows, *others = (ops.take(y, i, axis=k) for y, k in zip(chunks, (2, 1, 1), strict=True))
-            rows, others = ops.reshape(rows, (copies, -1, d_model)), map(ops.ravel, others)
-            nll, kl, p_e, pt_x = chunk_products(kernel, rows, *others, r_drop)
-            p_e = ops.reshape(p_e, (copies, groups, 1, -1, d_model))
-            p_e = ops.where(places == i, p_e, sums[2])  # (copies, G, K, C, D)
-            return sums[0] + nll, sums[1] + kl, p_e, sums[3] + pt_x
-
-        zero, shape = ops.zeros((), "float32"), (vocab_size, d_model)
-        zeros = zero, zero, ops.zeros_like(chunks[0]), ops.zeros(shape, "float32")
-        nll, kl, p_e, pt_x = ops.fori_loop(0, num_chunks, add_chunk, zeros)
-        p_e = ops.reshape(p_e, (copies, groups, -1, d_model))[:, :, : ops.shape(grouped)[2]]
-        p_e = ops.reshape(p_e, (copies, -1, d_model))  # (copies, N, D)
+        nll, kl, p_e, pt_x = products(kernel, x, labels, weights, groups, r_drop)
 
         x, p_e = ops.cast(x, "float32"), ops.cast(p_e, "float32")
         weighted = ops.sum(x, axis=0) * weights[:, None]  # (N, D)
@@ -98,6 +78,44 @@ def projected_crossentropy(
         return (nll + label_smoothing * smoothing + r_drop / 2 * kl, nll), gradient
 
     return loss_and_gradient(hidden_states, lm_head_kernel)
+
+
+def products(kernel, x, labels, weights, groups, r_drop):
+    """Computes the terms of all tokens that need logits, a chunk at a time.
+
+    Args:
+        kernel: E, tensor (V, D), in the dtype of `x`.
+        x: tensor (copies, N, D).
+        labels: integers (N,).
+        weights: w, float32 (N,).
+        groups: G. A chunk has as many tokens of each of so many parts of N, so that a device that
+            holds some parts has its share of every chunk.
+        r_drop: alpha.
+
+    Returns:
+        As `chunk_products`, for N tokens.
+    """
+    copies, _, d_model = x.shape
+    size = rows_of_chunk(groups, r_drop)
+    grouped = ops.reshape(x, (copies, groups, -1, d_model))  # (copies, G, N/G, D)
+    chunks = [to_chunks(ops.reshape(y, (groups, -1)), size, 1) for y in (labels, weights)]
+    chunks = [to_chunks(grouped, size, 2), *chunks]  # (copies, G, K, C, D), (G, K, C)
+    num_chunks = ops.shape(chunks[1])[1]
+    places = ops.arange(num_chunks)[:, None, None]  # (K, 1, 1)
+
+    def add_chunk(i, sums):
+        rows, *others = (ops.take(y, i, axis=k) for y, k in zip(chunks, (2, 1, 1), strict=True))
+        rows, others = ops.reshape(rows, (copies, -1, d_model)), map(ops.ravel, others)
+        nll, kl, p_e, pt_x = chunk_products(kernel, rows, *others, r_drop)
+        p_e = ops.reshape(p_e, (copies, groups, 1, -1, d_model))
+        p_e = ops.where(places == i, p_e, sums[2])  # (copies, G, K, C, D)
+        return sums[0] + nll, sums[1] + kl, p_e, sums[3] + pt_x
+
+    zero, pt_x = ops.zeros((), "float32"), ops.zeros(kernel.shape, "float32")
+    zeros = zero, zero, ops.zeros_like(chunks[0]), pt_x
+    nll, kl, p_e, pt_x = ops.fori_loop(0, num_chunks, add_chunk, zeros)
+    p_e = ops.reshape(p_e, (copies, groups, -1, d_model))[:, :, : ops.shape(grouped)[2]]
+    return nll, kl, ops.reshape(p_e, (copies, -1, d_model)), pt_x
 
 
 def chunk_products(kernel, x, labels, weights, r_drop):

@@ -326,7 +326,7 @@ def test_bytes_that_are_not_utf8_are_counted(run, echo, tmp_path, monkeypatch, c
     assert main(["translate", run, "--input", str(path)]) == 0
     captured = capsysbinary.readouterr()
     assert captured.out.decode() == "caf\ufffd\nthe\ufffd \ufffd\ntea\n"
-    note = b"note: 2 of 3 lines have bytes that are not UTF-8, read as U+FFFD; convert the file"
+    note = b"note: 2 of 3 lines have U+FFFD, which stands for bytes that are not UTF-8; convert"
     assert note in captured.err
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     assert main(["translate", run]) == 0

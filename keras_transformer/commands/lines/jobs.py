@@ -143,11 +143,11 @@ def output_of(path, facts=None):
 
 
 def report(counts, lines, limit, name) -> None:
-    """Prints how many lines were not UTF-8, were cut, or ended at a limit."""
+    """Prints how many lines are not UTF-8, were cut, or ended at a limit."""
     if counts["undecoded"]:
         log(
-            f"note: {counts['undecoded']:,} of {lines:,} lines have bytes that are not UTF-8, read "
-            "as U+FFFD; convert the file, as with iconv"
+            f"note: {counts['undecoded']:,} of {lines:,} lines have U+FFFD, which stands for bytes "
+            "that are not UTF-8; convert the file, as with iconv"
         )
     if counts["line_cut"]:
         log(f"note: {cut_note(name, counts['line_cut'])}")
