@@ -17,11 +17,12 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CASE = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 16, "dropout": 0.3}
 # A package in Marian's place: it writes what an epoch of the files' two sentences is told by.
 PRETENDER = """
-import sys
+import signal, sys
 for epoch in range(3):
     print("Ep. 1 : Up. 1 : Sen. 1 : Cost 4.00 * 3 @ 3 after 3 : Time 1s", file=sys.stderr)
     print("Ep. 1 : Up. 2 : Sen. 2 : Cost 1.00 * 1 @ 1 after 4 : Time 1s", file=sys.stderr)
     print(f"Seen {2 - epoch // 2} samples", file=sys.stderr, flush=True)
+signal.pause()
 """
 
 
