@@ -8,7 +8,7 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.commands.messages import log
+from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.progress import duration, stage
 from keras_transformer.commands.training_run import resume, workers
 from keras_transformer.commands.training_run.callbacks import Callbacks
@@ -29,7 +29,7 @@ from keras_transformer.commands.training_run.resume import (
     SAMPLED,
     STORE,
 )
-from keras_transformer.commands.training_run.run_history import sentence
+from keras_transformer.commands.training_run.run_history import is_useless, sentence
 from keras_transformer.commands.training_run.time_plan import fit_into_time
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.files import replacing
@@ -111,9 +111,18 @@ def train(options, record, files) -> None:
         drop_sampled(out / SAMPLED, data.train)
     kept = callbacks.kept()
     record.changed(is_finished=is_finished, kept=kept).write(out)
-    if not workers.is_first(options):
-        return
+    if workers.is_first(options):
+        report_kept(kept, callbacks.checkpoint.total_steps, options)
+
+
+def report_kept(kept, num_steps, options) -> None:
+    """Says what the run directory has after so many steps, and which command comes next."""
     log(sentence(kept))
+    if is_useless(kept):
+        log(
+            "note: with such a score the model translates next to nothing. Train it longer than "
+            f"{counted(num_steps, 'step')}, or on more text"
+        )
     where = "" if find_spec("tensorflow") else ", where TensorFlow is installed"
     log(f"wrote {options.out}; next{where}: keras-transformer export {options.out} DIRECTORY")
 

@@ -13,6 +13,7 @@ from keras_transformer.commands.training_run.data import choose_metric, num_char
 from keras_transformer.commands.training_run.model_size import model_size, num_parameters
 from keras_transformer.commands.training_run.progress import NoteOverfitting
 from keras_transformer.commands.training_run.recipe import Model, Text
+from keras_transformer.commands.training_run.run_history import is_useless
 from keras_transformer.commands.training_run.text import Texts
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.tokenizer import Tokenizer
@@ -190,6 +191,12 @@ def test_the_tokens_of_a_text_are_counted_in_a_sample(tokenizer, sentences, monk
     monkeypatch.setattr("keras_transformer.commands.training_run.data.MOST_SAMPLED", len(ids) // 2)
     found = text_size(texts, tokenizer).target_tokens
     assert found != exact and found == pytest.approx(exact, rel=0.5)
+
+
+def test_a_model_that_translates_nothing_is_known_by_its_score_alone():
+    scores = [("bleu", 1.9), ("bleu", 2.1), ("chrf", 14), ("chrf", 16), (None, None)]
+    found = [is_useless({"metric": metric, "value": value}) for metric, value in scores]
+    assert found == [True, False, True, False, False]
 
 
 def test_a_loss_that_rises_is_noted_once_also_after_a_resume(capsys):

@@ -45,6 +45,7 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
     printed = capsysbinary.readouterr().err.decode()
     assert "all 2 steps are within --warmup-steps 4000" in printed
     assert "1 validation pair (skipped: 2 more tokens than --max-length)" in printed
+    assert "translates next to nothing. Train it longer than 2 steps, or on more text" in printed
     assert "precision: " in printed and "GFLOP/s in bfloat16)" in printed
     record = json.loads((out / "record.json").read_text("utf-8"))
     assert record["precision"] in printed and record["options"]["precision"] == "auto"

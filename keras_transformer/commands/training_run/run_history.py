@@ -12,6 +12,9 @@ from keras_transformer.files import write_text
 from keras_transformer.training.callbacks import number
 from keras_transformer.training.card import HISTORY, METRICS
 
+# Translations with a lower score have hardly a word of the reference.
+LEAST_SCORES = {"bleu": 2.0, "chrf": 15.0}
+
 
 class EpochFacts(keras.callbacks.Callback):
     """Adds `step`, `seconds` and `learning_rate` to an epoch's logs.
@@ -96,3 +99,12 @@ def sentence(kept: dict) -> str:
     if kept["value"] is None:
         return text
     return f"{text}: {METRICS[kept['metric']]} {kept['value']:.1f}"
+
+
+def is_useless(kept: dict) -> bool:
+    """Returns whether the model that was kept is known to translate next to nothing.
+
+    >>> is_useless({"metric": "bleu", "value": 0.2}), is_useless({"metric": None, "value": None})
+    (True, False)
+    """
+    return kept["value"] is not None and kept["value"] < LEAST_SCORES[kept["metric"]]
