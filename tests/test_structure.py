@@ -262,6 +262,7 @@ ORDER = {
         "training_run.recipe",
         "training_run.resume",
         "lines.reading",
+        "path_checks",
         "early_checks",
         "training_run.disk_space",
         "training_run.run_history",

@@ -1,18 +1,23 @@
 """Says what is wrong with a command before Keras and TensorFlow are imported.
 
-What a value must be is in `values.KINDS`. Here are the paths, by the metavars of their options,
-and what options of a command must not or must only have together.
+What a value must be is in `values.KINDS`, and what a path must be in `path_checks.PATHS`. Here is
+what options of a command must not or must only have together.
 """
 
 import json
 import os
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from keras_transformer.checks import check_directory, check_local, check_new_file
 from keras_transformer.commands.lines.reading import is_file
 from keras_transformer.commands.options import OPTIONS, Option, dashed, given_options
+from keras_transformer.commands.path_checks import (
+    check_out_file,
+    check_output_is_no_input,
+    check_paths,
+    check_run_or_export,
+    options_of_kind,
+)
 from keras_transformer.commands.search import (
     ALL_OPTIONS,
     check_search,
@@ -20,10 +25,8 @@ from keras_transformer.commands.search import (
     what_is_asked,
 )
 from keras_transformer.commands.training_run.model_size import model_size
-from keras_transformer.files import naming
 from keras_transformer.inference.run_files import TOKENIZER, is_run, read_files
 from keras_transformer.training.worker_task import this_worker
-from keras_transformer.version_directory import saved_model_path
 
 SAVED_MODEL_ONLY = ("precision", "signatures", "warmup")
 
@@ -32,102 +35,6 @@ def check_early(options) -> None:
     """Raises a ValueError with one line for the first thing that is wrong."""
     for check in CHECKS.get(options.command, (check_paths,)):
         check(options)
-
-
-def check_paths(options, names=None) -> None:
-    """Checks each path of a command, or those of the options with the given keys."""
-    paths = []
-    for option in OPTIONS[options.command]:
-        if isinstance(option, Option) and option.values in PATHS:
-            if names is None or option.key in names:
-                value = getattr(options, option.key)
-                name = option.name if option.name.startswith("-") else option.values
-                values = value if isinstance(value, list) else [value]
-                paths += [(option.values, name, path) for path in values if path is not None]
-    for _, name, path in paths:
-        check_local(name, path)
-    for kind, name, path in paths:
-        PATHS[kind](name, path)
-
-
-def check_readable(name: str, path: str) -> None:
-    """Raises a ValueError if there is no file to read; a pipe is one, too."""
-    if os.path.isdir(path):
-        raise ValueError(f"{name} {path} is a directory; name a file in it.")
-    if not os.path.exists(path):
-        raise ValueError(f"{name} {path} does not exist{_like(path)}; check the path.")
-    if not os.access(path, os.R_OK):
-        raise ValueError(f"{name} {path} may not be read; check its permissions.")
-
-
-def _like(path: str) -> str:
-    """Returns a question with the name in the same directory that is most like a missing one."""
-    from difflib import get_close_matches
-
-    folder, name = os.path.split(path)
-    try:
-        found = get_close_matches(name, os.listdir(folder or "."), 1, 0.7)
-    except OSError:
-        found = []
-    return f" (did you mean {os.path.join(folder, found[0])}?)" if found else ""
-
-
-def check_out_file(name: str, path: str) -> None:
-    """Raises a ValueError if no file can be written there."""
-    check_new_file(name, path)
-    if os.path.exists(path) and not os.path.isfile(path):
-        return  # a pipe or a device
-    _check_writable(path, Path(path).parent)
-
-
-def check_out_directory(name: str, path: str) -> None:
-    """Raises a ValueError if no directory can be made or filled there."""
-    check_directory(name, path)
-    folders = (Path(path), *Path(path).absolute().parents)
-    _check_writable(path, next(folder for folder in folders if folder.is_dir()))
-
-
-def _check_writable(path, folder: Path) -> None:
-    import tempfile
-
-    with naming(path), tempfile.TemporaryFile(dir=folder):
-        pass  # more than os.access knows: also of a disk that is mounted for reading
-
-
-def check_run(name: str, path: str) -> None:
-    """Raises a ValueError if a path is not a directory that `train` has written."""
-    if not is_run(path):
-        what = "is no run" if os.path.exists(path) else f"does not exist{_like(path)}"
-        raise ValueError(f"{path} {what}; name a directory that train has written.")
-
-
-def check_run_or_export(name: str, path: str) -> None:
-    """Raises a ValueError if a path is neither what `train` nor what `export` has written."""
-    if not is_run(path) and saved_model_path(path) is None:
-        found = os.path.exists(path)
-        what = "is neither a run nor an export" if found else f"does not exist{_like(path)}"
-        raise ValueError(f"{path} {what}; name a directory that train or export has written.")
-
-
-def check_store(name: str, path: str) -> None:
-    """Raises a ValueError if a path is not a directory that `prepare` has written."""
-    from keras_transformer.data.store_files import is_store
-
-    if not is_store(path):
-        what = "is no store" if os.path.exists(path) else f"does not exist{_like(path)}"
-        raise ValueError(f"{name} {path} {what}; name a directory that prepare has written.")
-
-
-# The check of each metavar that stands for a path.
-PATHS: dict[str, Callable[[str, str], None]] = {
-    "FILE": check_readable,
-    "OUT_FILE": check_out_file,
-    "OUT": check_out_directory,
-    "DIRECTORY": check_out_directory,
-    "STORE": check_store,
-    "RUN": check_run,
-    "RUN_OR_EXPORT": check_run_or_export,
-}
 
 
 def need(module: str, package: str, what: str) -> None:
@@ -145,34 +52,13 @@ def check_what_is_asked(options) -> None:
         export_signature(options, what_is_asked(options))
 
 
-def check_output_is_no_input(options) -> None:
-    """Refuses an output that would replace what is read."""
-    (output,) = _of_kind(options, "OUT_FILE")
-    written = getattr(options, output.key)
-    if written is None or not os.path.exists(written):
-        return
-    for option in _of_kind(options, "FILE"):
-        path = getattr(options, option.key)
-        if path is not None and os.path.samefile(path, written):
-            raise ValueError(
-                f"{output.name} {written} would replace what {option.name} reads; name another "
-                "file."
-            )
-
-
-def _of_kind(options, *metavars) -> list[Option]:
-    """Returns the options of a command that take one of these metavars."""
-    known = (option for option in OPTIONS[options.command] if isinstance(option, Option))
-    return [option for option in known if option.values in metavars]
-
-
 def check_shard(options) -> None:
     """Refuses a part of what is no file: only a file is known to the other parts, too."""
     if options.shard is None:
         return
     if options.command == "translate" and (options.input is None or options.output is None):
         raise ValueError("--shard needs --input and --output; name a file for each part.")
-    for option in _of_kind(options, "FILE", "OUT_FILE"):
+    for option in options_of_kind(options, "FILE", "OUT_FILE"):
         path = getattr(options, option.key)
         if path is not None and not is_file(path):
             raise ValueError(f"--shard needs files, but {option.name} {path} is none; name one.")

@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from keras_transformer import presets
-from keras_transformer.commands.early_checks import check_backend, check_early, check_paths
+from keras_transformer.commands.early_checks import check_backend, check_early
 from keras_transformer.commands.options import MODEL, Option, dashed
 from keras_transformer.commands.parser import build_parser
+from keras_transformer.commands.path_checks import check_paths
 from keras_transformer.commands.search import LONGEST, OF_BEAMS, search_options
 from keras_transformer.commands.training_run.model_size import model_size
 from keras_transformer.decoding.strategies import Beam, Greedy
