@@ -285,6 +285,7 @@ ORDER = {
         "pictures",
         "training_run.workers",
         "training_run.time_plan",
+        "training_run.monitors",
         "training_run.callbacks",
         "average",
         "train",

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from keras_transformer.checks import check_directory
-from keras_transformer.commands.training_run.callbacks import CHECKPOINTS
-from keras_transformer.commands.training_run.resume import locked
+from keras_transformer.commands.training_run.resume import CHECKPOINTS, locked
 from keras_transformer.files import FileError
 from keras_transformer.inference.run_directory import is_run, load_run, save_run
 from keras_transformer.training.checkpoints import read_history

@@ -10,7 +10,7 @@ from keras_transformer.commands.inspect_server import serve
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
 from keras_transformer.commands.search import search_options
-from keras_transformer.commands.training_run.callbacks import LOGS
+from keras_transformer.commands.training_run.resume import LOGS
 from keras_transformer.files import write_text
 from keras_transformer.inference.inspection import (
     CROSS,

@@ -5,13 +5,10 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
-from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.commands.early_checks import refuse_without_validation
 from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.progress import stage
-from keras_transformer.commands.training_run import recipe, workers
+from keras_transformer.commands.training_run import monitors, recipe, workers
 from keras_transformer.commands.training_run.disk_space import default_keep, report_disk
 from keras_transformer.commands.training_run.progress import NoteOverfitting, ShowTraining
 from keras_transformer.commands.training_run.resume import CHECKPOINTS, LOGS
@@ -21,26 +18,12 @@ from keras_transformer.commands.training_run.run_history import (
     kept_epoch,
     kept_mean,
 )
-from keras_transformer.data.batching import TokenBatches
-from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.inference.run_directory import save_run
-from keras_transformer.inference.training_translator import TrainingTranslator
-from keras_transformer.pure_steps import compiled
 from keras_transformer.training import callbacks, checkpoints, epoch_weights, tensorboard
 from keras_transformer.training.card import METRICS
-from keras_transformer.training.shards import default_shards
-from keras_transformer.visualization.attention import mean_attention
-from keras_transformer.visualization.figures import new_figure
 from keras_transformer.visualization.monitor import FigureMonitor
-from keras_transformer.visualization.samples import samples_figure
 
-# The first screen of TensorBoard: its name there, which stands before others; how many cards of
-# how many translations, and maps of attention of about how many tokens, which leave labels legible.
-FIRST, NUM_CARDS, NUM_READ, LEGIBLE = "at_a_glance", 2, 2, 11
-FIRST_DPI = 160
 PROFILE_STEPS = 10, 15
-# A model that has learnt little never stops writing, and its pictures would be too long.
-MAX_PICTURED_TOKENS = 40
 # The options, besides numbers and switches, that the tab HParams shows.
 SHOWN_WORDS = ("preset", "precision", "strategy", "bleu_tokenize", "metric", "norm", "activation")
 
@@ -210,77 +193,15 @@ class Callbacks:
         if texts is None:
             refuse_without_validation(self.options)
             return []
-        self.translations = self._translation_monitor(texts)
-        glance = self._glance_monitor(texts, batches, self.translations)
-        monitors = [self.translations, glance]
+        parts = self.model, self.tokenizer
+        self.translations = monitors.translation_monitor(*parts, texts, self.logs, self.options)
+        found = [
+            self.translations,
+            monitors.glance_monitor(*parts, texts, batches, self.translations, self.logs),
+        ]
         if self.options.plots:
-            monitors.append(self._figure_monitor(texts.sources[0]))
-        return monitors
-
-    def _translator(self, max_length, strategy="beam", **options):
-        from keras_transformer.inference.translator import Translator  # it needs TensorFlow
-
-        lengths = {"max_source_length": max_length, "max_length": max_length}
-        return Translator(self.model, self.tokenizer, strategy, **lengths, **options)
-
-    def _translation_monitor(self, texts):
-        def score(translations, references):
-            scores = score_translations(translations, references, self.options.bleu_tokenize)
-            return {"bleu": scores.bleu, "chrf": scores.chrf}
-
-        length, batches = max(256, self.options.max_length), {"batch_size": 128}
-        if STEPS_ARE_PURE:
-            parts = self.model, self.tokenizer
-            translator = TrainingTranslator(*parts, max_length=length, **batches)
-        else:
-            batches["num_parallel_batches"] = default_shards()
-            translator = self._translator(length, "greedy", **batches)
-        return callbacks.TranslationMonitor(translator, score, *texts[:2], log_dir=self.logs)
-
-    def _glance_monitor(self, texts, batches, translations):
-        """Draws what people look at first: some translations, and what their words look at."""
-        new_figure(1, 1)  # fails without matplotlib
-        lengths, pairs = batches.tokenized.lengths[batches.kept], []
-        for i in batches.kept[np.argsort(abs(lengths.astype(int) - LEGIBLE), kind="stable")][
-            :NUM_CARDS
-        ]:
-            pair = TokenBatches([texts.sources[i]], [texts.targets[i]], self.tokenizer)
-            (source, target), labels = next(pair.epoch(0))
-            pairs.append([ids[:1, : np.count_nonzero(ids[0])] for ids in (source, target, labels)])
-
-        def attention(source, target):
-            return self.model.cross_attention_scores((source, target))
-
-        if STEPS_ARE_PURE:
-            attention = compiled(attention, self.model.variables)
-
-        def draw():
-            starts = range(0, NUM_READ * NUM_CARDS, NUM_READ)
-            parts = filter(None, (translations.samples[i : i + NUM_READ] for i in starts))
-            figures = {
-                f"{FIRST}/translations_{number}": samples_figure(part)
-                for number, part in enumerate(parts, start=1)
-            }
-            for number, (source, target, labels) in enumerate(pairs, start=1):
-                scores = attention(source, target)
-                pieces = self.tokenizer.pieces(labels[0]), self.tokenizer.pieces(source[0])
-                figures[f"{FIRST}/attention_{number}"] = mean_attention(scores, *pieces)
-            return figures
-
-        return FigureMonitor(self.logs, draw, dpi=FIRST_DPI)
-
-    def _figure_monitor(self, sentence):
-        from keras_transformer.commands.pictures import model_figures, sentence_figures, shown_word
-        from keras_transformer.inference.inspection import inspect_translation
-
-        new_figure(1, 1)  # fails without matplotlib
-        translator = self._translator(MAX_PICTURED_TOKENS)
-
-        def draw():
-            inspection = inspect_translation(translator, sentence)
-            return _tags(sentence_figures(inspection, shown_word(inspection)))
-
-        return FigureMonitor(self.logs, draw, at_start=lambda: _tags(model_figures(self.model)))
+            found.append(monitors.figure_monitor(*parts, texts.sources[0], self.logs))
+        return found
 
 
 @contextmanager
@@ -300,11 +221,6 @@ def on_sigterm(handler):
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _tags(figures) -> dict:
-    """Names the figures so that TensorBoard groups them."""
-    return {f"pictures/{name}": figure for name, figure in figures.items()}
 
 
 def _settings(options) -> dict:
