@@ -60,8 +60,9 @@ setup(
     package_dir={"": "."},
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
     package_data={
-        "keras_transformer": ["py.typed", "*.pyi"],
-        "keras_transformer.visualization": ["*.pyi", "*.html"],
+        "": ["*.pyi"],
+        "keras_transformer": ["py.typed"],
+        "keras_transformer.visualization": ["*.html"],
     },
     install_requires=[
         "Babel>=2.12",

@@ -25,7 +25,7 @@ from sacrebleu.significance import PairedTest
 from side_by_side import AVERAGE, BEAM_SIZE, opennmt_tf, tokenizer_at, train_command_line
 
 from keras_transformer import Beam, load_translator, presets
-from keras_transformer.data.corpus import read_lines
+from keras_transformer.data.text_lines import read_lines
 from keras_transformer.evaluation.scores import score_translations
 
 RECIPE = {

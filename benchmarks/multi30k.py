@@ -26,7 +26,7 @@ from side_by_side import (
 )
 
 from keras_transformer import presets
-from keras_transformer.data.corpus import read_lines
+from keras_transformer.data.text_lines import read_lines
 from keras_transformer.evaluation.scores import score_translations
 
 TOKENIZED, RAW = ".lc.norm.tok", ""

@@ -11,7 +11,7 @@ import tensorflow as tf
 from training import as_pieces, write_case
 
 from keras_transformer import Tokenizer
-from keras_transformer.data.corpus import read_lines
+from keras_transformer.data.text_lines import read_lines
 
 BEAM_SIZE = 5
 # OpenNMT-tf averages these checkpoints, and the recipes these epochs.

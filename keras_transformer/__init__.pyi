@@ -4,10 +4,7 @@ from keras_transformer import presets as presets
 from keras_transformer import visualization as visualization
 from keras_transformer.data.batching import TokenBatches as TokenBatches
 from keras_transformer.data.corpus import Corpus as Corpus
-from keras_transformer.data.corpus import CorpusError as CorpusError
 from keras_transformer.data.corpus import read_files as read_files
-from keras_transformer.data.corpus import read_lines as read_lines
-from keras_transformer.data.corpus import read_tfds as read_tfds
 from keras_transformer.data.corpus import read_tsv as read_tsv
 from keras_transformer.data.packing import PackedBatches as PackedBatches
 from keras_transformer.data.packing import SplitTexts as SplitTexts
@@ -15,6 +12,9 @@ from keras_transformer.data.packing import hold_out as hold_out
 from keras_transformer.data.pair_batches import PairBatches as PairBatches
 from keras_transformer.data.prepare import prepare_store as prepare_store
 from keras_transformer.data.synthetic import synthetic_pairs as synthetic_pairs
+from keras_transformer.data.text_lines import CorpusError as CorpusError
+from keras_transformer.data.text_lines import read_lines as read_lines
+from keras_transformer.data.tfds_corpus import read_tfds as read_tfds
 from keras_transformer.data.token_store import TokenStore as TokenStore
 from keras_transformer.data.tokenizer import Tokenizer as Tokenizer
 from keras_transformer.data.vocabulary import Vocabulary as Vocabulary

@@ -24,7 +24,7 @@ MODULES = ["keras_transformer"] + sorted(
     if path.stem not in ("__init__", "__main__")
 )
 # Their examples make exports, or pictures of a search, or need an extra of slow tests.
-SLOW = ("data.corpus", "export.classifier", "forecasting.export", "inference.inspection")
+SLOW = ("data.tfds_corpus", "export.classifier", "forecasting.export", "inference.inspection")
 SLOW += ("inference.run_directory", "inference.translator")
 
 
@@ -37,7 +37,7 @@ def with_marks(module):
 def test_docstring_examples(name, eager):
     if ".apache_beam." in name:
         pytest.importorskip("apache_beam", reason="needs the extra [beam]")
-    if name.endswith("data.corpus"):
+    if name.endswith("data.tfds_corpus"):
         pytest.importorskip("tensorflow_datasets", reason="needs the extra [tfds]")
     module = importlib.import_module(name)
     public = {name: getattr(keras_transformer, name) for name in keras_transformer.__all__}

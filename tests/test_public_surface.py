@@ -110,5 +110,5 @@ def test_importing_loads_neither_keras_nor_tensorflow():
 
 def test_a_wheel_has_the_stubs_that_editors_read():
     setup = (ROOT / "setup.py").read_text("utf-8")
-    assert '"py.typed"' in setup and '"*.pyi"' in setup
+    assert '"": ["*.pyi"]' in setup and '["py.typed"]' in setup  # "" is each package
     assert (ROOT / "keras_transformer/py.typed").is_file()

@@ -116,7 +116,9 @@ ORDER = {
     "data": [
         "special_tokens",
         "blank_text",
+        "text_lines",
         "corpus",
+        "tfds_corpus",
         "token_rows",
         "epochs",
         "shares",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from keras_transformer.checks import check_directory
+from keras_transformer.commands.messages import counted
 from keras_transformer.commands.training_run.resume import CHECKPOINTS, locked
 from keras_transformer.files import FileError
 from keras_transformer.inference.run_directory import is_run, load_run, save_run
@@ -36,7 +37,7 @@ def average(options) -> None:
     number = options.last or options.best
     if number > len(history):
         raise ValueError(
-            f"{options.run} has only {len(history)} epochs, not {number}; give at most "
+            f"{options.run} has only {counted(len(history), 'epoch')}, not {number}; give at most "
             f"{len(history)}."
         )
     for epoch, logs in enumerate(history):

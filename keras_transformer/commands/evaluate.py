@@ -6,7 +6,7 @@ from keras_transformer.commands.lines.batches import answered, in_windows
 from keras_transformer.commands.lines.jobs import load_model, report
 from keras_transformer.commands.messages import one_line
 from keras_transformer.commands.progress import Progress
-from keras_transformer.data.corpus import read_lines
+from keras_transformer.data.text_lines import read_lines
 from keras_transformer.evaluation.scores import check_bleu_tokenize, score_translations
 from keras_transformer.files import write_text
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.options import given_options
 from keras_transformer.commands.search import search_options
-from keras_transformer.data.corpus import read_lines
+from keras_transformer.data.text_lines import read_lines
 from keras_transformer.export.card import ask_command, serve_command
 from keras_transformer.files import read_json
 from keras_transformer.inference.translator import load_translator

@@ -4,7 +4,7 @@ from itertools import chain
 
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.progress import stage
-from keras_transformer.data.corpus import iterate_lines
+from keras_transformer.data.text_lines import iterate_lines
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.vocabulary import draw_sample
 from keras_transformer.files import replacing

@@ -13,12 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from keras_transformer.checks import check_choice, check_positive_int, check_seed
-from keras_transformer.data.corpus import (
-    raw_pairs,
-    refuse_unusable,
-    stream_lines,
-    usable_pairs,
-)
+from keras_transformer.data.corpus import raw_pairs, refuse_unusable, usable_pairs
 from keras_transformer.data.processes import num_cores, work
 from keras_transformer.data.store_files import (
     FILES,
@@ -29,6 +24,7 @@ from keras_transformer.data.store_files import (
     write_store,
 )
 from keras_transformer.data.subwords import check_model, split_texts_into_ids
+from keras_transformer.data.text_lines import stream_lines
 from keras_transformer.data.token_rows import TokenPairs, TokenRows
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.vocabulary import Vocabulary, learn_from_files, silent

@@ -17,7 +17,6 @@ from keras_transformer.checks import (
     without_surrogates,
 )
 from keras_transformer.data.bpe_dropout import BpeDropout, Words
-from keras_transformer.data.corpus import iterate_lines
 from keras_transformer.data.subwords import (
     ESCAPE,
     SPACE_SYMBOL,
@@ -27,6 +26,7 @@ from keras_transformer.data.subwords import (
     learn_model,
     split_texts_into_ids,
 )
+from keras_transformer.data.text_lines import iterate_lines
 from keras_transformer.data.token_rows import TokenRows
 from keras_transformer.type_hints import StrPath, Tensor, TensorLike
 

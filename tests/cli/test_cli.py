@@ -182,7 +182,7 @@ def test_no_epoch_is_best_without_validation(run, tmp_path, monkeypatch, capsys)
 def test_more_epochs_than_there_are_cannot_be_averaged(tmp_path, capsys):
     run = Path(__file__).parents[1] / "inference" / "formats" / "3"  # it has one epoch
     assert main(["average", str(run), str(tmp_path / "mean"), "--last", "40"]) == 1
-    assert "formats/3 has only 1 epochs, not 40; give at most 1." in capsys.readouterr().err
+    assert "formats/3 has only 1 epoch, not 40; give at most 1." in capsys.readouterr().err
     assert not (tmp_path / "mean").exists()
     assert main(["average", str(run), str(tmp_path / "mean"), "--last", "1"]) == 0
     assert capsys.readouterr().out == "averaged epoch-00001\n"

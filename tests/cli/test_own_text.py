@@ -51,7 +51,7 @@ def test_a_tokenizer_keeps_symbols_whole_and_trains_a_run(
     assert {"learning_rate", "seconds", "tokens_per_second"} < set(epoch)
     assert record.kept["value"] == epoch["val_chrf"] and record.kept["epoch"] == 1
     assert record.kept["metric"] == "chrf" and record.kept["signature"].startswith("nrefs:1|")
-    assert record.kept["why"] == "the best chrF of 1 epochs on the validation text"
+    assert record.kept["why"] == "the best chrF of 1 epoch on the validation text"
     assert (out / "tokenizer.model").read_bytes() == path.read_bytes()
     os.remove(path)
     assert main(["train", "--resume", "--out", str(out)]) == 0  # it is finished

@@ -18,7 +18,8 @@ from keras_transformer.commands.training_run.recipe import Text, choose
 from keras_transformer.commands.training_run.resume import check_out
 from keras_transformer.commands.training_run.text import Texts, read_texts
 from keras_transformer.data.batching import TokenBatches
-from keras_transformer.data.corpus import Corpus, CorpusError
+from keras_transformer.data.corpus import Corpus
+from keras_transformer.data.text_lines import CorpusError
 from keras_transformer.inference.run_directory import load_run
 from keras_transformer.training.run_record import RunRecord
 

@@ -12,15 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_transformer.data import corpus
-from keras_transformer.data.corpus import (
-    Corpus,
-    CorpusError,
-    read_files,
-    read_lines,
-    read_tfds,
-    read_tsv,
-)
+from keras_transformer.data import text_lines
+from keras_transformer.data.corpus import Corpus, read_files, read_tsv
+from keras_transformer.data.text_lines import CorpusError, read_lines
+from keras_transformer.data.tfds_corpus import read_tfds
 
 INVALID = b"gr\xfcn"  # Latin-1
 NO_LINE_BREAKS = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei\rj"
@@ -148,7 +143,7 @@ def test_files_are_closed_while_the_error_is_kept(write, read, name, monkeypatch
         opened.append(open(*args))
         return opened[-1]
 
-    monkeypatch.setattr(corpus, "open", remember, raising=False)
+    monkeypatch.setattr(text_lines, "open", remember, raising=False)
     path = write(name, b"eins\tone\n" + INVALID + b"\tgreen\nzwei\ttwo\n")
     with pytest.raises(CorpusError) as error:
         read(path)
@@ -394,7 +389,7 @@ def test_a_line_over_the_limit_is_cut_and_counted(bomb):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "", "\r", "\r\r\n"])
 def test_a_line_is_cut_between_two_characters(write, size, end, monkeypatch):
     limit = 1000
-    monkeypatch.setattr(corpus, "MAX_LINE_BYTES", limit)
+    monkeypatch.setattr(text_lines, "MAX_LINE_BYTES", limit)
     for letter in "aä€😀":
         width = len(letter.encode())
         text = letter * ((limit + size) // width) + "b" * ((limit + size) % width)
@@ -416,7 +411,7 @@ def test_lines_over_a_limit_keep_their_beginning(lines, most):
     data = b"\n".join(lines)
     whole = data.split(b"\n")[: None if data and data[-1:] != b"\n" else -1]
     expected = [line.removesuffix(b"\r")[: most + 1] for line in whole]
-    assert list(corpus._limited_lines(io.BytesIO(data), most)) == expected
+    assert list(text_lines._limited_lines(io.BytesIO(data), most)) == expected
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3", "hdfs", "https", "file"])

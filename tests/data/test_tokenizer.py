@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keras_transformer import Tokenizer
-from keras_transformer.data.corpus import CorpusError
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
+from keras_transformer.data.text_lines import CorpusError
 
 SENTENCES = [
     "a small dog runs home through the rain",

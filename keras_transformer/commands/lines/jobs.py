@@ -13,7 +13,7 @@ from keras_transformer.commands.messages import log, spelled
 from keras_transformer.commands.options import given_options
 from keras_transformer.commands.progress import Progress, stage
 from keras_transformer.commands.search import ALL_OPTIONS
-from keras_transformer.data.corpus import cut_note
+from keras_transformer.data.text_lines import cut_note
 from keras_transformer.files import sha256
 from keras_transformer.inference.run_files import MANIFEST as RUN_MANIFEST
 from keras_transformer.inference.run_files import is_run

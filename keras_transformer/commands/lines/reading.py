@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from keras_transformer.data.corpus import MAX_LINE_BYTES, cut_line, stream_lines, without_mark
+from keras_transformer.data.text_lines import MAX_LINE_BYTES, cut_line, stream_lines, without_mark
 from keras_transformer.files import sha256
 
 CHUNK_BYTES, MOST_LINES = 1 << 16, 512

@@ -14,16 +14,11 @@ from keras_transformer.commands.prepare import shown, text_files
 from keras_transformer.commands.progress import stage
 from keras_transformer.commands.training_run.recipe import choose_vocab_size
 from keras_transformer.commands.training_run.resume import STORE, TOKENIZER
-from keras_transformer.data.corpus import (
-    Corpus,
-    CorpusError,
-    read_files,
-    read_tfds,
-    read_tsv,
-    stream_lines,
-)
+from keras_transformer.data.corpus import Corpus, read_files, read_tsv
 from keras_transformer.data.prepare import has_plan, prepare_planned, store_plan
 from keras_transformer.data.subwords import join_ids_to_texts
+from keras_transformer.data.text_lines import CorpusError, stream_lines
+from keras_transformer.data.tfds_corpus import read_tfds
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.vocabulary import Vocabulary
 from keras_transformer.training.jax_devices import leave_gpus_to_jax
