@@ -23,11 +23,11 @@ from keras_transformer.decoding.greedy import greedy_search as greedy_search
 from keras_transformer.decoding.history import Hypothesis as Hypothesis
 from keras_transformer.decoding.history import beam_history as beam_history
 from keras_transformer.decoding.result import SearchResult as SearchResult
+from keras_transformer.decoding.row_options import RowOptions as RowOptions
+from keras_transformer.decoding.search_model import SearchModel as SearchModel
 from keras_transformer.decoding.strategies import Beam as Beam
 from keras_transformer.decoding.strategies import Greedy as Greedy
-from keras_transformer.decoding.strategies import RowOptions as RowOptions
 from keras_transformer.decoding.strategies import Sample as Sample
-from keras_transformer.decoding.strategies import SearchModel as SearchModel
 from keras_transformer.decoding.strategies import Strategy as Strategy
 from keras_transformer.evaluation.perplexity import TextPerplexity as TextPerplexity
 from keras_transformer.evaluation.perplexity import text_perplexity as text_perplexity
@@ -93,12 +93,8 @@ from keras_transformer.models.transformer import AttentionScores as AttentionSco
 from keras_transformer.models.transformer import Transformer as Transformer
 from keras_transformer.training.callbacks import DelayRDrop as DelayRDrop
 from keras_transformer.training.callbacks import KeepBest as KeepBest
-from keras_transformer.training.callbacks import StopEarly as StopEarly
-from keras_transformer.training.callbacks import StopOnNaN as StopOnNaN
-from keras_transformer.training.callbacks import TimeLimit as TimeLimit
 from keras_transformer.training.callbacks import TokenLogs as TokenLogs
 from keras_transformer.training.callbacks import TokensPerSecond as TokensPerSecond
-from keras_transformer.training.callbacks import TranslationMonitor as TranslationMonitor
 from keras_transformer.training.callbacks import UseAverage as UseAverage
 from keras_transformer.training.checkpoints import CheckpointError as CheckpointError
 from keras_transformer.training.checkpoints import TrainingCheckpoint as TrainingCheckpoint
@@ -114,9 +110,13 @@ from keras_transformer.training.schedules import TransformerSchedule as Transfor
 from keras_transformer.training.shards import (
     share_cores_between_shards as share_cores_between_shards,
 )
+from keras_transformer.training.stopping import StopEarly as StopEarly
+from keras_transformer.training.stopping import StopOnNaN as StopOnNaN
+from keras_transformer.training.stopping import TimeLimit as TimeLimit
 from keras_transformer.training.tensorboard import AttentionMonitor as AttentionMonitor
 from keras_transformer.training.tensorboard import TensorBoardMonitor as TensorBoardMonitor
 from keras_transformer.training.tensorboard import read_curve as read_curve
 from keras_transformer.training.tensorboard import write_projector as write_projector
+from keras_transformer.training.translation_monitor import TranslationMonitor as TranslationMonitor
 
 __version__: str

@@ -18,13 +18,8 @@ from keras_transformer.decoding.compaction import (
 )
 from keras_transformer.decoding.processors import candidates
 from keras_transformer.decoding.result import IMPOSSIBLE, LEAST_POSSIBLE, NEVER, SearchResult
-from keras_transformer.decoding.strategies import (
-    Beam,
-    RowOptions,
-    check_max_length,
-    length_penalty,
-    row_options,
-)
+from keras_transformer.decoding.row_options import RowOptions, check_max_length, row_options
+from keras_transformer.decoding.strategies import Beam, length_penalty
 from keras_transformer.type_hints import TensorLike
 
 

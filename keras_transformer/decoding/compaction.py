@@ -13,7 +13,8 @@ from keras import ops
 from keras_transformer.backend import take
 from keras_transformer.checks import check_count
 from keras_transformer.decoding.result import IMPOSSIBLE, LEAST_POSSIBLE, SearchResult
-from keras_transformer.decoding.strategies import SearchModel, Strategy, as_search_model
+from keras_transformer.decoding.search_model import SearchModel, as_search_model
+from keras_transformer.decoding.strategies import Strategy
 
 # The fewest steps of a round. Those of beams are shorter, since K hypotheses attend to K times as
 # many empty places. That of a single sentence is longer: its steps cost less than another round.

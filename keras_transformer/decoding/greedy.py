@@ -7,14 +7,8 @@ from keras import ops
 from keras_transformer.decoding.compaction import Search, no_capacity, result_of, run_search
 from keras_transformer.decoding.processors import candidates
 from keras_transformer.decoding.result import LEAST_POSSIBLE, SearchResult
-from keras_transformer.decoding.strategies import (
-    Greedy,
-    RowOptions,
-    Sample,
-    check_max_length,
-    length_penalty,
-    row_options,
-)
+from keras_transformer.decoding.row_options import RowOptions, check_max_length, row_options
+from keras_transformer.decoding.strategies import Greedy, Sample, length_penalty
 from keras_transformer.type_hints import TensorLike
 
 

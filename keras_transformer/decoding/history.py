@@ -8,7 +8,8 @@ from keras import ops
 
 from keras_transformer.decoding.beam import BeamSearch, BeamState, best_offers
 from keras_transformer.decoding.result import LEAST_POSSIBLE
-from keras_transformer.decoding.strategies import Beam, RowOptions, check_max_length, length_penalty
+from keras_transformer.decoding.row_options import RowOptions, check_max_length
+from keras_transformer.decoding.strategies import Beam, length_penalty
 from keras_transformer.type_hints import TensorLike
 
 # What became of a hypothesis.

@@ -7,7 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from keras_transformer.data.special_tokens import END_ID, PAD_ID
-from keras_transformer.decoding.strategies import RowOptions, Strategy
+from keras_transformer.decoding.row_options import RowOptions
+from keras_transformer.decoding.strategies import Strategy
 from keras_transformer.inference.prefixes import SPACE
 from keras_transformer.inference.text_search import (
     TOKENS_AT_A_TIME,

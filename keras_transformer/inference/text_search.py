@@ -14,8 +14,10 @@ from keras_transformer.decoding.compaction import no_capacity
 from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.history import beam_history
 from keras_transformer.decoding.result import SearchResult
+from keras_transformer.decoding.row_options import RowOptions
 from keras_transformer.decoding.sampling import seeds_of_rows
-from keras_transformer.decoding.strategies import Beam, RowOptions, Sample, SearchModel, of_kind
+from keras_transformer.decoding.search_model import SearchModel
+from keras_transformer.decoding.strategies import Beam, Sample, of_kind
 from keras_transformer.inference.prefixes import Prefixes
 
 # Scoring text holds the logits of this many tokens at once.

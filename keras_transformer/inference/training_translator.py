@@ -13,7 +13,8 @@ from keras_transformer.data.special_tokens import (
 )
 from keras_transformer.data.token_rows import TokenRows
 from keras_transformer.decoding.greedy import greedy_search
-from keras_transformer.decoding.strategies import Greedy, RowOptions
+from keras_transformer.decoding.row_options import RowOptions
+from keras_transformer.decoding.strategies import Greedy
 from keras_transformer.inference.text_module import EXTRA_TOKENS, TOKENS_PER_SOURCE_TOKEN
 
 # Widths of batches are powers of two from this one on, so that few searches are compiled.

@@ -8,14 +8,8 @@ import tensorflow as tf
 
 from keras_transformer.data.blank_text import NOT_TEXT
 from keras_transformer.data.special_tokens import PAD_ID, START_ID
-from keras_transformer.decoding.strategies import (
-    LARGEST_ALPHA,
-    Beam,
-    Greedy,
-    RowOptions,
-    Strategy,
-    of_kind,
-)
+from keras_transformer.decoding.row_options import RowOptions
+from keras_transformer.decoding.strategies import LARGEST_ALPHA, Beam, Greedy, Strategy, of_kind
 from keras_transformer.inference.text_module import EXTRA_TOKENS, TOKENS_PER_SOURCE_TOKEN
 from keras_transformer.inference.text_search import (
     TextSearch,

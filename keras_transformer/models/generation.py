@@ -10,8 +10,9 @@ from keras_transformer.checks import check_counts, check_positive_int
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.decoding.beam import beam_search
 from keras_transformer.decoding.greedy import greedy_search
+from keras_transformer.decoding.row_options import RowOptions
 from keras_transformer.decoding.sampling import seeds_of_rows
-from keras_transformer.decoding.strategies import Beam, RowOptions, Sample, as_strategy
+from keras_transformer.decoding.strategies import Beam, Sample, as_strategy
 
 Rows = Iterable[Iterable[int]]
 

@@ -1,14 +1,12 @@
-"""What a training run shows and keeps, as Keras callbacks."""
+"""What a training measures of each epoch, and which weights it keeps, as Keras callbacks."""
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import keras
 
 from keras_transformer.checks import check_choice, check_positive_int
-from keras_transformer.event_file import EventFile
-from keras_transformer.type_hints import StrPath
 
 
 class TokensPerSecond(keras.callbacks.Callback):
@@ -140,63 +138,6 @@ class DelayRDrop(keras.callbacks.Callback):
             self.model.make_train_function(force=True)
 
 
-class TranslationMonitor(keras.callbacks.Callback):
-    """Scores real translations after every epoch, and shows some in TensorBoard.
-
-    Accuracy and loss look at one token after a correct prefix. Only a decoded translation shows
-    what a user will get. Each score is added to the epoch's logs, "bleu" as `val_bleu`, for the
-    callbacks after this one.
-
-    Args:
-        translate: function from a list of strings to a list of strings, such as a `Translator`.
-        score: function from translations and references to numbers by name.
-        sources: validation sentences.
-        references: their translations.
-        log_dir: where TensorBoard reads; None shows nothing.
-        num_samples: how many translations to show as text.
-
-    Attributes:
-        samples: those of the last epoch, a list of (source, translation, reference).
-
-    Example:
-        >>> def score(translations, references):
-        ...     return {"exact": exact_match(translations, references)}
-        >>> monitor = TranslationMonitor(lambda texts: texts, score, ["a dog"], ["ein Hund"])
-    """
-
-    def __init__(
-        self,
-        translate: Callable[[list[str]], Sequence[str]],
-        score: Callable[[Sequence[str], list[str]], Mapping[str, float]],
-        sources: Sequence[str],
-        references: Sequence[str],
-        *,
-        log_dir: StrPath | None = None,
-        num_samples: int = 5,
-    ):
-        super().__init__()
-        self.translate, self.score = translate, score
-        self.sources, self.references = list(sources), list(references)
-        self.log_dir, self.num_samples, self.samples = log_dir, num_samples, []
-
-    def on_epoch_end(self, epoch, logs=None):
-        translations = self.translate(self.sources)
-        scores = self.score(translations, self.references)
-        logs.update({f"val_{name}": value for name, value in scores.items()})
-        rows = list(zip(self.sources, translations, self.references, strict=True))
-        self.samples = rows[: self.num_samples]
-        if self.log_dir is not None:
-            with EventFile(self.log_dir) as file:
-                file.text("translations", samples_table(self.samples), epoch + 1)
-
-
-def samples_table(rows) -> str:
-    """Writes rows of (source, translation, reference) as a Markdown table."""
-    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
-    header = ["| source | translation | reference |", "| --- | --- | --- |"]
-    return "\n".join(header + [f"| {' | '.join(row)} |" for row in cells])
-
-
 class KeepBest(keras.callbacks.Callback):
     """Saves the model whenever an epoch is the best so far, or as good.
 
@@ -232,63 +173,6 @@ class KeepBest(keras.callbacks.Callback):
         return is_best
 
 
-class StopEarly(keras.callbacks.Callback):
-    """Ends training after too many epochs without a new best.
-
-    Args:
-        patience: how many epochs in a row may pass without a new best.
-        monitor: the entry of the epoch's logs to watch; larger is better.
-
-    Example:
-        >>> stop = StopEarly(patience=3, monitor="val_bleu")
-    """
-
-    def __init__(self, patience: int, *, monitor: str = "val_bleu"):
-        super().__init__()
-        self.patience = patience
-        self.monitor = monitor
-        self.best, self.waited = float("-inf"), 0
-
-    def on_epoch_end(self, epoch, logs=None):
-        if self.monitor not in (logs or {}):
-            raise ValueError(
-                f"StopEarly watches {self.monitor!r}, but the logs have {', '.join(logs or {})}; "
-                "give monitor=, or place it after the callback that adds it."
-            )
-        self.replay(epoch, logs)
-        if self.waited >= self.patience:
-            self.model.stop_training = True
-
-    def replay(self, epoch, logs) -> None:
-        """Remembers an epoch, also of a resumed run."""
-        value = logs.get(self.monitor, float("-inf"))
-        self.waited = 0 if value > self.best else self.waited + 1
-        self.best = max(self.best, value)  # in this order, NaN is never the best
-
-
-class StopOnNaN(keras.callbacks.Callback):
-    """Ends training with an error at the first loss that is not finite.
-
-    Files stay as they are, because only an epoch that ends is saved.
-
-    Example:
-        >>> callbacks = [StopOnNaN(), TokenLogs()]
-    """
-
-    def __init__(self):
-        super().__init__()
-
-    def on_train_batch_end(self, batch, logs=None):
-        loss = float((logs or {}).get("loss", 0.0))
-        if not math.isfinite(loss):
-            step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
-            raise FloatingPointError(
-                f"The loss is {loss} at step {step}, so training has stopped; what was saved "
-                "before is untouched. Lower the learning rate, clip the gradient, train in "
-                "float32 or bfloat16, or look for NaN in the data."
-            )
-
-
 class UseAverage(keras.callbacks.Callback):
     """Puts the optimizer's moving average of the weights into the model at the end of an epoch.
 
@@ -313,50 +197,3 @@ class UseAverage(keras.callbacks.Callback):
     def _restore(self, epoch, logs=None):
         for variable, value in zip(self.model.trainable_variables, self.trained, strict=True):
             variable.assign(value)
-
-
-class TimeLimit(keras.callbacks.Callback):
-    """Ends training before an epoch that would exceed a number of minutes.
-
-    It assumes that an epoch takes as long as the one before it. The first epoch is always trained.
-
-    Args:
-        minutes: the limit, in wall-clock time of training.
-
-    Attributes:
-        in_epoch: the seconds that a resumed run has spent on the epoch that it stopped in.
-
-    Example:
-        >>> limit = TimeLimit(minutes=30)
-        >>> limit.replay(0, {"seconds": 1000.0})  # an epoch of a resumed run
-        >>> limit.is_reached  # another epoch like it would be too much
-        True
-    """
-
-    def __init__(self, minutes: float):
-        super().__init__()
-        self.minutes = minutes
-        self.spent, self.last, self.in_epoch = 0.0, 0.0, 0.0
-
-    @property
-    def is_reached(self) -> bool:
-        """Whether the next epoch would exceed the limit."""
-        is_between = self.last > 0 and not self.in_epoch
-        return is_between and self.spent + self.last > 60 * self.minutes
-
-    def on_train_begin(self, logs=None):
-        self.start = time.monotonic() - self.spent - self.in_epoch
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.epoch_start, self.in_epoch = time.monotonic() - self.in_epoch, 0.0
-
-    def on_epoch_end(self, epoch, logs=None):
-        now = time.monotonic()
-        next_end = now + (now - self.epoch_start)
-        if next_end - self.start > 60 * self.minutes:
-            self.model.stop_training = True
-
-    def replay(self, epoch, logs) -> None:
-        """Remembers an epoch of a resumed run."""
-        self.last = logs.get("seconds", 0.0)
-        self.spent += self.last

@@ -21,7 +21,7 @@ from keras_transformer.commands.training_run.text import Texts
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.inference.run_directory import load_run, save_run
-from keras_transformer.training.callbacks import TranslationMonitor
+from keras_transformer.training.translation_monitor import TranslationMonitor
 from keras_transformer.visualization import FigureMonitor
 
 SECTIONS = [

@@ -22,8 +22,8 @@ from keras_transformer.commands.training_run import resume
 from keras_transformer.files import fingerprint, read_json, write_json
 from keras_transformer.inference.run_directory import load_run
 from keras_transformer.training import checkpoints
-from keras_transformer.training.callbacks import StopOnNaN
 from keras_transformer.training.run_record import RECORD, RunRecord
+from keras_transformer.training.stopping import StopOnNaN
 
 SMALLEST = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
 OPTIONS = ["--vocab-size", "300", "--batch-tokens", "64", "--precision", "float32", "--quiet"]

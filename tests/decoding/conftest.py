@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer import Beam, Greedy, beam_search, greedy_search
-from keras_transformer.decoding.strategies import RowOptions, SearchModel
+from keras_transformer.decoding.row_options import RowOptions
+from keras_transformer.decoding.search_model import SearchModel
 
 END, START = 2, 1
 

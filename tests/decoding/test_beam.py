@@ -8,7 +8,8 @@ from keras import ops
 
 from keras_transformer import Beam, Greedy, beam_search, greedy_search
 from keras_transformer.decoding.result import IMPOSSIBLE
-from keras_transformer.decoding.strategies import RowOptions, SearchModel
+from keras_transformer.decoding.row_options import RowOptions
+from keras_transformer.decoding.search_model import SearchModel
 from tests.decoding.conftest import (
     END,
     START,

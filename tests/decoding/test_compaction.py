@@ -11,7 +11,7 @@ from keras_transformer.decoding.compaction import (
     next_capacity,
     no_capacity,
 )
-from keras_transformer.decoding.strategies import SearchModel
+from keras_transformer.decoding.search_model import SearchModel
 from tests.decoding.conftest import END, START, assert_same, find, hypotheses_of, penalty
 
 V, L, PRIME = 7, 90, 499

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from keras_transformer import Beam, Greedy, Sample, beam_search, greedy_search
 from keras_transformer.decoding.result import IMPOSSIBLE
-from keras_transformer.decoding.strategies import RowOptions, as_strategy, of_kind
+from keras_transformer.decoding.row_options import RowOptions
+from keras_transformer.decoding.strategies import as_strategy, of_kind
 
 VOCAB_SIZE, END = 4, 3
 STRATEGIES = [Greedy, Beam, Sample]

@@ -6,19 +6,17 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import LanguageModel, MaskedCrossentropy
-from keras_transformer.training import callbacks as module
+from keras_transformer.training import callbacks as measuring
+from keras_transformer.training import stopping
 from keras_transformer.training.callbacks import (
     DelayRDrop,
     KeepBest,
-    StopEarly,
-    StopOnNaN,
-    TimeLimit,
     TokenLogs,
     TokensPerSecond,
-    TranslationMonitor,
     UseAverage,
-    samples_table,
 )
+from keras_transformer.training.stopping import StopEarly, StopOnNaN, TimeLimit
+from keras_transformer.training.translation_monitor import TranslationMonitor, samples_table
 
 
 @pytest.fixture
@@ -26,7 +24,8 @@ def clock(monkeypatch):
     """A clock that stands still until `clock.now` is moved."""
     clock = SimpleNamespace(now=1000.0)
     clock.perf_counter = clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(module, "time", clock)
+    for module in (measuring, stopping):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 

@@ -19,7 +19,13 @@ from keras_transformer.commands.training_run.run_history import (
     kept_mean,
 )
 from keras_transformer.inference.run_directory import save_run
-from keras_transformer.training import callbacks, checkpoints, epoch_weights, tensorboard
+from keras_transformer.training import (
+    callbacks,
+    checkpoints,
+    epoch_weights,
+    stopping,
+    tensorboard,
+)
 from keras_transformer.training.card import METRICS
 from keras_transformer.visualization.monitor import FigureMonitor
 
@@ -43,7 +49,7 @@ class Callbacks:
             keep = max(keep, options.average or 0)
         self.weights = epoch_weights.EpochWeights(self.out / CHECKPOINTS, keep=keep, **watched)
         patience = options.early_stopping
-        self.early = callbacks.StopEarly(patience, **watched) if patience else None
+        self.early = stopping.StopEarly(patience, **watched) if patience else None
         self.history = WriteHistory(self.out, lambda: self.checkpoint.history)
         self.translations = None
         delay = options.r_drop_delay and callbacks.DelayRDrop(options.r_drop_delay)
@@ -51,7 +57,7 @@ class Callbacks:
         tokens = callbacks.TokensPerSecond(
             lambda: data.train.num_target_tokens * plan.epoch_steps / data.train.num_batches
         )
-        self.limit = options.max_minutes and callbacks.TimeLimit(options.max_minutes)
+        self.limit = options.max_minutes and stopping.TimeLimit(options.max_minutes)
         profiled = {"profile_steps": PROFILE_STEPS if options.profile else None}
         settings = {"settings": _settings(options)}
         self.board = tensorboard.TensorBoardMonitor(self.logs, **settings, **profiled)
@@ -62,7 +68,7 @@ class Callbacks:
             before_save=self.board.flush,
             together=workers.together(options),
         )
-        before = [delay, callbacks.StopOnNaN(), tokens, callbacks.TokenLogs(), average]
+        before = [delay, stopping.StopOnNaN(), tokens, callbacks.TokenLogs(), average]
         kept = [self.best, self.weights, average and average.restore]
         facts = EpochFacts(self.checkpoint)
         after = [self.early, self.limit, self.board, facts, self.checkpoint, self.history]

@@ -7,8 +7,8 @@ from keras_transformer.data.batching import TokenBatches
 from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.inference.training_translator import TrainingTranslator
 from keras_transformer.pure_steps import compiled
-from keras_transformer.training.callbacks import TranslationMonitor
 from keras_transformer.training.shards import default_shards
+from keras_transformer.training.translation_monitor import TranslationMonitor
 from keras_transformer.visualization.attention import mean_attention
 from keras_transformer.visualization.figures import new_figure
 from keras_transformer.visualization.monitor import FigureMonitor
