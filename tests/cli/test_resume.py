@@ -429,10 +429,9 @@ def test_a_state_that_is_not_written_is_said_though_something_else_ends_the_trai
     monkeypatch.setattr(Future, "done", lambda self: False)
     stop_at(2, interrupt)
     assert train(tmp_path / "run", "--save-minutes", "1e-9") == 1
-    assert capsys.readouterr().err.splitlines()[-2:] == [
-        "note: no room",
-        "keras-transformer train: interrupted",
-    ]
+    note, advice, end = capsys.readouterr().err.splitlines()[-3:]
+    assert (note, end) == ("note: no room", "keras-transformer train: interrupted")
+    assert advice.startswith("stopped; the steps since the last saved state are lost; go on with: ")
 
 
 @pytest.mark.slow
