@@ -22,7 +22,8 @@ from keras_transformer.commands.translate import written
 PIECE, BLOCK = 256, 4096
 COPIED_BYTES = 1 << 20
 # What is counted, as metrics of the run.
-NAMESPACE, COUNTED = "keras_transformer", ("lines", "line_cut", "source_cut", "not_ended")
+NAMESPACE = "keras_transformer"
+COUNTED = ("lines", "undecoded", "line_cut", "source_cut", "not_ended")
 AS_IT_IS = {"compression_type": CompressionTypes.UNCOMPRESSED}
 
 
@@ -101,10 +102,10 @@ class WriteBlock(beam.DoFn):
 
     def process(self, element):
         (file, number), lines = element
-        lines = sorted(lines, key=lambda line: line[0])
-        counts = Counter(lines=len(lines))
-        window = Window({}, [cut for _, cut, _ in lines])
-        data = written(self.form, window, [answer for *_, answer in lines], 0, counts)
+        _, cuts, answers = zip(*sorted(lines, key=lambda line: line[0]), strict=True)
+        window = Window({"text": [answer["text"] for answer in answers]}, list(cuts))
+        counts = Counter(lines=len(answers), undecoded=window.num_undecoded)
+        data = written(self.form, window, answers, 0, counts)
         # A runner may try a block twice, even at the same time.
         path = FileSystems.join(self.parts, f"{file}-{number}-{uuid.uuid4().hex[:8]}")
         with FileSystems.create(path, **AS_IT_IS) as part:

@@ -116,7 +116,7 @@ def test_the_transform_gives_a_dict_for_each_line_in_batches_by_length(echo):
 @pytest.mark.slow
 def test_two_processes_write_the_bytes_of_translate_with_a_model_each(exported, source, tmp_path):
     pytest.importorskip("apache_beam", reason="needs the extra [beam]")
-    text = source.read_bytes()
+    text = source.read_bytes() + "grün\n".encode("latin-1")
     (tmp_path / "in").mkdir()
     (tmp_path / "in/1.txt").write_bytes(text)
     (tmp_path / "in/2.txt.gz").write_bytes(gzip.compress(text))
@@ -127,6 +127,7 @@ def test_two_processes_write_the_bytes_of_translate_with_a_model_each(exported, 
     assert result.returncode == 0, result.stderr
     lines = text.count(b"\n") * 2
     assert f"wrote {lines} lines to out.txt; models loaded: 2" in result.stderr
+    assert f"2 of {lines} lines have U+FFFD" in result.stderr
     whole = tmp_path / "whole.txt"
     arguments = ["translate", exported[1], "--input", str(source), "--output", str(whole)]
     assert main([*arguments, "--scores"]) == 0
