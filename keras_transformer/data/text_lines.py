@@ -1,7 +1,4 @@
-"""Lines of a text file, strictly checked: none is split, skipped or guessed at.
-
-Only a line feed ends a line, with a carriage return before it or not.
-"""
+"""Lines of a text file, strictly checked; only a line feed ends one."""
 
 import codecs
 import gzip
@@ -87,6 +84,18 @@ def stream_lines(path: StrPath) -> Iterator[bytes]:
 
 
 def decode_line(text: bytes, place: str, errors: str, lenient: str) -> str | None:
+    """Decodes a line from UTF-8.
+
+    Args:
+        text: the line.
+        place: the file and the number of the line, for an error.
+        errors: what to do at invalid UTF-8: "strict" raises, "replace" puts U+FFFD, "skip" returns
+            None.
+        lenient: the value of `errors` that the error advises.
+
+    Raises:
+        CorpusError: if it is not UTF-8 and `errors` is "strict".
+    """
     try:
         return text.decode("utf-8", "replace" if errors == "replace" else "strict")
     except UnicodeDecodeError:

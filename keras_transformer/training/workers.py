@@ -121,8 +121,8 @@ class SaveTogether:
     but after as many as the first one does in about a second. That number is told as well.
 
     Call arguments:
-        wanted: 0 for nothing, -1 to save a state, the number of a signal to save and end. Without
-            a signal, the first worker decides.
+        wanted: 0 to go on, -1 to save a state, or the number of a signal, which saves a state and
+            ends the training. Without a signal, the first worker decides.
         at_once: whether all ask now, as at the end of an epoch.
 
     Returns:
