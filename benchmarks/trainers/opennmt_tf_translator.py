@@ -54,15 +54,18 @@ def average(engine, count):
 
 def translate(model, path):
     """The best translation of each line, in pieces, in the order of the lines."""
-    dataset = model.examples_inputter.make_inference_dataset(str(path), batch_size=32)
+    # Its batches are of sentences of about one length, with the number of each as its index.
+    dataset = model.examples_inputter.make_inference_dataset(
+        str(path), batch_size=32, length_bucket_width=4
+    )
     predict = tf.function(lambda source: model(source)[1], input_signature=[dataset.element_spec])
-    lines = []
+    lines = {}
     for source in dataset:
         prediction = predict(source)
         tokens, lengths = prediction["tokens"][:, 0].numpy(), prediction["length"][:, 0].numpy()
-        for row, length in zip(tokens, lengths, strict=True):
-            lines.append(" ".join(token.decode() for token in row[:length]))
-    return lines
+        for index, row, length in zip(source["index"].numpy(), tokens, lengths, strict=True):
+            lines[index] = " ".join(token.decode() for token in row[:length])
+    return [lines[index] for index in range(len(lines))]
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ def as_png(figure, dpi: int = 100) -> bytes:
     if missing:
         warnings.warn(
             f"No installed font has {missing}, drawn as boxes; install one, such as the package "
-            "fonts-noto-cjk for Chinese, Japanese and Korean, or write SVG.",
+            "fonts-noto-cjk for Chinese, Japanese and Korean.",
             stacklevel=2,
         )
     return image

@@ -32,6 +32,9 @@ from keras_transformer.visualization.monitor import FigureMonitor
 PROFILE_STEPS = 10, 15
 # The options, besides numbers and switches, that the tab HParams shows.
 SHOWN_WORDS = ("preset", "precision", "strategy", "bleu_tokenize", "metric", "norm", "activation")
+# About what the best score of many epochs owes to chance. A mean that is behind by less translates
+# other text better.
+LUCK_OF_BEST = 0.5
 
 
 class Callbacks:
@@ -181,12 +184,12 @@ class Callbacks:
         self.on_kept(kept_epoch(self.best, self.best.epoch, self.options))
 
     def _save_mean(self, number):
-        """Saves the mean; one that nobody asked for only if no epoch has a better score."""
+        """Saves the mean; one that nobody asked for only if no epoch is clearly better."""
         scores, monitor, last = {}, self.translations, self.checkpoint.epoch
         if monitor is not None:
             scores = monitor.score(monitor.translate(monitor.sources), monitor.references)
         value, best = scores.get(self.options.metric), self.best.best
-        if "average" in self.options.chosen and best is not None and value < best:
+        if "average" in self.options.chosen and best is not None and value < best - LUCK_OF_BEST:
             name = METRICS[self.options.metric]
             log(f"their mean has {name} {value:.1f}, less than the best epoch, which is kept")
             return
