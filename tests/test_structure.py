@@ -99,6 +99,8 @@ ALLOWED = {
         "apache_beam",
     },
     "apache_beam": {
+        "checks",
+        "data.text_lines",
         "commands.lines.batches",
         "commands.loading",
         "commands.lines.reading",
@@ -265,6 +267,7 @@ ORDER = {
         "progress",
         "training_run.model_size",
         "search",
+        "vocabulary_size",
         "training_run.recipe",
         "training_run.resume",
         "lines.reading",

@@ -7,6 +7,7 @@ from contextlib import suppress
 import apache_beam as beam
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
+from keras_transformer.checks import check_positive_int
 from keras_transformer.commands.lines.batches import LINES, Window, answered
 
 
@@ -30,7 +31,9 @@ class TranslationHandler(ModelHandler[str, dict, Callable]):
 
     def __init__(self, model: str, *, batch_size: int = 128, threads: int = 1):
         super().__init__(min_batch_size=LINES, max_batch_size=LINES)
-        self.model, self.batch_size, self.threads = str(model), batch_size, threads
+        self.model = str(model)
+        self.batch_size = check_positive_int("batch_size", batch_size)
+        self.threads = check_positive_int("threads", threads)
 
     def load_model(self) -> Callable[[Sequence[str]], list[dict]]:
         # Only in the workers, since it takes seconds.

@@ -153,7 +153,7 @@ OPTIMIZATION = (
     Option("--bpe-dropout", "split words at random; 0.1 is usual", "SHARE", 0.0),
     Option("--r-drop", "weight of R-Drop; 5 is usual", "WEIGHT", 0.0),
     Option("--r-drop-delay", "leave R-Drop out of the first N epochs", "N"),
-    Option("--ema", "validate and keep a moving average of the weights", "SHARE"),
+    Option("--ema", "keep a moving average of the weights, and score that", "SHARE"),
 )
 KEPT = (
     "what is kept and shown",
@@ -219,7 +219,7 @@ OPTIONS = {
         ERRORS,
         "vocabulary",
         Option("--tokenizer", "take this one, and learn none; see the command tokenizer", "FILE"),
-        Option("--vocab-size", "subwords of the shared vocabulary", "N", 8000),
+        Option("--vocab-size", f"subwords of the shared vocabulary{BY_SIZE}", "N"),
         TOKENIZER_LINES,
         Option("--seed", "of the lines that are drawn", "SEED", 0),
         "work",

@@ -2,10 +2,12 @@
 
 import shutil
 from pathlib import Path
+from shlex import quote
 
 from keras_transformer.commands.messages import log
-from keras_transformer.commands.progress import Progress
+from keras_transformer.commands.progress import Progress, stage
 from keras_transformer.commands.training_run.resume import locked
+from keras_transformer.commands.vocabulary_size import choose_vocab_size, vocab_size_of_files
 from keras_transformer.data.prepare import join_stores, prepare_planned, store_plan
 from keras_transformer.data.store_files import is_store
 from keras_transformer.data.token_store import TokenStore
@@ -23,20 +25,22 @@ def run(options) -> None:
         store = join(out) if options.join else prepare(out, options)
     skipped = ", ".join(f"{number} {reason}" for reason, number in store.skipped.items())
     log(f"{len(store):,} pairs (skipped: {skipped or 'none'})")
-    following = f"train --store {out}"
+    following = f"train --store {quote(str(out))}"
     if options.shard:
-        following = f"prepare --join --out {options.out}, when all shards are there"
+        following = f"prepare --join --out {quote(options.out)}, when all shards are there"
     log(f"wrote {out}; next: keras-transformer {following}")
     print(out)
 
 
 def prepare(out, options) -> TokenStore:
     """Writes the store of the text that the options name."""
+    texts = text_files(options)
     if options.tokenizer is None:
+        with stage("counting the text", quiet=options.quiet):
+            choose_vocab_size(options, lambda: vocab_size_of_files(texts))
         tokenizer = Vocabulary(options.vocab_size, options.tokenizer_lines, options.seed)
     else:
         tokenizer = Path(options.tokenizer).read_bytes()
-    texts = text_files(options)
     plan = store_plan(texts, tokenizer, options.errors, options.shard or (1, 1))
     work = {"processes": options.processes, "replace": options.force}
     return prepare_planned(out, plan, texts, tokenizer, **work, show=shown(options))

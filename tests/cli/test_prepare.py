@@ -111,7 +111,7 @@ def test_a_store_holds_out_what_its_text_holds_out(text, store):
     assert len(batches.kept) == len(expected.train.sources)
     # What suits the text follows from these sizes: without a store, of all its targets.
     known, size = (
-        training_data.text_size(texts, Tokenizer(opened.tokenizer_model))
+        training_data.text_size(texts, Tokenizer(opened.tokenizer_model), 200)
         for texts in (expected, found)
     )
     assert (size.pairs, size.is_validated) == (known.pairs, True)

@@ -6,23 +6,34 @@ from pathlib import Path
 import pytest
 
 from keras_transformer import presets
+from keras_transformer.commands import vocabulary_size
 from keras_transformer.commands.demo import TRAIN_OPTIONS
 from keras_transformer.commands.parser import build_parser
 from keras_transformer.commands.training_run import recipe
-from keras_transformer.commands.training_run.data import choose_metric, num_characters, text_size
+from keras_transformer.commands.training_run.data import choose_metric, text_size
 from keras_transformer.commands.training_run.model_size import model_size, num_parameters
 from keras_transformer.commands.training_run.progress import NoteOverfitting
 from keras_transformer.commands.training_run.recipe import Model, Text
 from keras_transformer.commands.training_run.run_history import is_useless
 from keras_transformer.commands.training_run.text import Texts
+from keras_transformer.commands.vocabulary_size import (
+    choose_vocab_size,
+    num_characters,
+    vocab_size,
+    vocab_size_of_corpus,
+    vocab_size_of_files,
+)
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.models.transformer import Transformer
 
 TINY = Model(2_300_000, 128)
 CAPTIONS = Text(29_000, 462_000)
+# Of a target, about; of longer sentences where there are millions.
+BYTES_OF_PAIR = 70
 # Sizes of text, and what suits them, as papers and other libraries train on such sizes.
 SIZES = {
+    Text(200, 3_000): {"batch_tokens": 512, "dropout": 0.3, "norm_first": True},
     Text(2_000, 40_000): {"batch_tokens": 1024, "dropout": 0.3, "norm_first": True},
     CAPTIONS: {"batch_tokens": 2048, "epochs": 30, "dropout": 0.3, "average": 10},
     Text(300_000, 4_000_000): {"batch_tokens": 4096, "epochs": 20, "early_stopping": 6},
@@ -56,21 +67,38 @@ def test_what_suits_changes_one_way_and_smoothly_with_the_size():
     assert ["norm_first" in settings for settings in found] == sorted(
         ("norm_first" in settings for settings in found), reverse=True
     )
-    words = [recipe.vocab_size(pairs) for pairs in (2_000, 29_000, 300_000, 4_500_000)]
-    assert words == [2_000, 8_000, 16_000, 32_000]
+    words = [vocab_size(BYTES_OF_PAIR * size.pairs) for size in SIZES]
+    assert words == [2_000, 2_000, 8_000, 16_000, 32_000]
 
 
 def test_a_text_of_many_characters_gets_a_subword_for_each(tmp_path):
     lines = ["".join(map(chr, range(first, first + 12))) for first in range(0x4E00, 0x5A00, 12)]
-    corpus = Corpus(["a dog"] * len(lines), lines, {})
-    assert num_characters(corpus) == pytest.approx(3_072 + 5, abs=5)
-    options = parse()
-    recipe.choose_vocab_size(options, len(lines), num_characters(corpus))
-    assert 3_072 + 300 < options.vocab_size < 6_000
-    Tokenizer.train_on_texts(lines, vocab_size=options.vocab_size)
+    texts = ["a dog"] * len(lines) + lines
+    assert num_characters(texts) == pytest.approx(3_072 + 5, abs=5)
+    size = vocab_size_of_corpus(Corpus(texts[: len(lines)], lines, {}))
+    assert 3_072 + 300 < size < 6_000
+    Tokenizer.train_on_texts(lines, vocab_size=size)
     # An alphabet changes nothing.
-    letters = Corpus(["a dog runs"], ["ein Hund rennt"], {})
-    assert recipe.vocab_size(29_000, num_characters(letters)) == 8_000
+    assert vocab_size(0, num_characters(["a dog", "ein Hund"])) == vocab_size(0) == 2_000
+
+
+def test_files_have_the_size_of_their_text(tmp_path, monkeypatch):
+    sides = [["a dog runs"] * 50_000, ["ein Hund läuft"] * 50_000]
+    paths = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.tsv")]
+    for path, side in zip(paths, sides, strict=False):
+        Path(path).write_text("".join(f"{line}\n" for line in side), "utf-8")
+    rows = zip(*sides, strict=True)
+    Path(paths[2]).write_text("".join("\t".join(row) + "\n" for row in rows), "utf-8")
+    expected = vocab_size_of_corpus(Corpus(*sides, {}))
+    assert expected == 4_000
+    assert vocab_size_of_files([paths[:2]]) == vocab_size_of_files([paths[2:]]) == expected
+    assert vocab_size_of_files([paths[:2], paths[2:]]) == vocab_size(2 * 50_000 * 15)
+    # Of all files the characters are counted, though not of all their lines.
+    monkeypatch.setattr(vocabulary_size, "SAMPLED_LINES", 1)
+    monkeypatch.setattr(vocabulary_size, "ALPHABET", 2)
+    letters = len(set("a dog runs" + "ein Hund läuft"))
+    assert vocab_size_of_files([paths[:2]]) == pytest.approx(4_000 + letters - 2, abs=1)
+    assert vocab_size_of_files([("a pipe", "another")]) == 8_000
 
 
 def test_chrf_tells_the_best_epoch_where_bleu_sees_no_words():
@@ -114,7 +142,7 @@ def test_an_option_that_is_given_stays_and_others_follow():
 
 def test_the_options_get_what_was_chosen_and_it_is_said(capsys):
     options = parse("--dropout", "0", "--epochs", "7")
-    recipe.choose_vocab_size(options, CAPTIONS.pairs)
+    choose_vocab_size(options, lambda: 8000)
     recipe.choose(options, CAPTIONS, 8000)
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith(
@@ -142,7 +170,7 @@ def test_the_table_of_the_page_is_what_is_chosen():
             for cell in (pairs, tokens, subwords, *others[:2])
         )
         options = parse()
-        recipe.choose_vocab_size(options, pairs)
+        choose_vocab_size(options, lambda n=BYTES_OF_PAIR * pairs: vocab_size(n))
         recipe.choose(options, Text(int(pairs), tokens), options.vocab_size)
         found = options.vocab_size, options.batch_tokens, options.epochs, options.dropout
         assert found == (subwords, batch_tokens, epochs, float(others[2]))
@@ -152,7 +180,7 @@ def test_the_table_of_the_page_is_what_is_chosen():
 def test_the_demonstration_keeps_its_own_recipe(capsys):
     options = build_parser().parse_args(["train", *TRAIN_OPTIONS, "--out", "x"])
     before = vars(options).copy()
-    recipe.choose_vocab_size(options, 34_000)
+    choose_vocab_size(options, lambda: 9000)
     recipe.choose(options, CAPTIONS, 1000)
     assert vars(options) == before and capsys.readouterr().err == ""
 
@@ -187,9 +215,16 @@ def test_the_tokens_of_a_text_are_counted_in_a_sample(tokenizer, sentences, monk
     texts = Texts(Corpus(*sentences, {}), None)
     ids = tokenizer.tokenize(sentences[1]).to_list()
     exact = sum(map(len, ids)) + len(ids)
-    assert text_size(texts, tokenizer) == Text(len(ids), exact, False)
+    assert text_size(texts, tokenizer, 200) == Text(len(ids), exact, False)
+    # Pairs that the training leaves out are left out here.
+    lengths = [len(row) + 1 for row in ids]
+    sources = [len(row) + 1 for row in tokenizer.tokenize(sentences[0]).to_list()]
+    most = sorted(lengths)[len(lengths) // 2]
+    kept = [n for n, m in zip(lengths, sources, strict=True) if max(n, m) <= most]
+    assert 0 < len(kept) < len(ids)
+    assert text_size(texts, tokenizer, most) == Text(len(kept), sum(kept), False)
     monkeypatch.setattr("keras_transformer.commands.training_run.data.MOST_SAMPLED", len(ids) // 2)
-    found = text_size(texts, tokenizer).target_tokens
+    found = text_size(texts, tokenizer, 200).target_tokens
     assert found != exact and found == pytest.approx(exact, rel=0.5)
 
 

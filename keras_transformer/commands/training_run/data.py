@@ -1,20 +1,17 @@
 """What `keras-transformer train` reads: text, its vocabulary, and the batches of both."""
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from operator import eq
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.progress import stage
 from keras_transformer.commands.training_run import resume
-from keras_transformer.commands.training_run.recipe import Text, choose, choose_vocab_size
+from keras_transformer.commands.training_run.recipe import Text, choose
 from keras_transformer.commands.training_run.resume import SAMPLED
 from keras_transformer.commands.training_run.text import (
     Texts,
@@ -22,18 +19,17 @@ from keras_transformer.commands.training_run.text import (
     read_texts,
     training_store,
 )
+from keras_transformer.commands.vocabulary_size import choose_vocab_size, vocab_size_of_corpus
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.epochs import endless_ahead
 from keras_transformer.data.pair_batches import PairBatches
 from keras_transformer.data.sampled_epochs import SampledEpochs
 from keras_transformer.data.shares import EpochSequence, Share
-from keras_transformer.data.subwords import COVERAGE
-from keras_transformer.data.token_rows import tokenize_rows
+from keras_transformer.data.token_rows import TokenPairs, tokenize_rows
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.vocabulary import draw_sample
 from keras_transformer.evaluation.scores import score_translations
-from keras_transformer.inference.run_directory import TOKENIZER
 from keras_transformer.training.jax_devices import num_batch_shards, process
 from keras_transformer.training.run_record import TextRecord
 
@@ -83,7 +79,7 @@ def training_data(options, files, record, resumes) -> TrainingData:
     if record is not None:
         resume.refuse_other_texts(record, corpora)
     elif store is None and options.tokenizer is None:
-        choose_vocab_size(options, len(texts.train.targets), num_characters(texts.train))
+        choose_vocab_size(options, lambda: vocab_size_of_corpus(texts.train))
     with stage(vocabulary_stage(options, resumes or store), quiet=options.quiet):
         tokenizer = make_tokenizer(texts, options, known)
     refuse_other_vocabulary(store, tokenizer)
@@ -91,19 +87,11 @@ def training_data(options, files, record, resumes) -> TrainingData:
         if store is None and "vocab_size" in options.chosen:
             options.vocab_size = tokenizer.vocab_size  # the text may have fewer
         choose_metric(options, texts.valid)
-        choose(options, text_size(texts, tokenizer), tokenizer.vocab_size)
+        size = text_size(texts, tokenizer, options.max_length)
+        choose(options, size, tokenizer.vocab_size)
     with stage("splitting the text into subwords", quiet=options.quiet):
         train, valid = batches(texts, tokenizer, options)
     return TrainingData(texts, files | corpora, tokenizer, train, valid)
-
-
-def num_characters(corpus) -> int:
-    """Returns about how many of its characters a vocabulary has as subwords."""
-    counts = Counter()
-    for text in chain.from_iterable(corpus[:2]):
-        counts.update(text)
-    found = np.sort([*counts.values()])[::-1].cumsum()
-    return int(np.searchsorted(found, COVERAGE * found[-1])) + 1
 
 
 def choose_metric(options, valid) -> None:
@@ -115,17 +103,22 @@ def choose_metric(options, valid) -> None:
     options.chosen = [*options.chosen, "metric"]
 
 
-def text_size(texts, tokenizer) -> Text:
-    """Returns the size of the text to train on; without a store, from a sample of its targets."""
-    is_validated = texts.valid is not None
+def text_size(texts, tokenizer, max_length) -> Text:
+    """Returns the size of the text to train on, without pairs of more than `max_length` tokens.
+
+    Without a store, it is estimated from a sample.
+    """
     if isinstance(texts.train, TokenStore):
-        pairs = len(texts.train) - len(texts.train.left_out)
-        tokens = int(texts.train.pairs.targets.offsets[-1]) * pairs // len(texts.train) + pairs
-        return Text(pairs, tokens, is_validated)
-    targets = texts.train.targets
-    sample = targets[:: -(-len(targets) // MOST_SAMPLED)]
-    tokens = int(tokenize_rows(sample, tokenizer).lengths.sum()) + len(sample)
-    return Text(len(targets), tokens * len(targets) // len(sample), is_validated)
+        pairs, count = texts.train.pairs, len(texts.train) - len(texts.train.left_out)
+    else:
+        count = len(texts.train.sources)
+        samples = (side[:: -(-count // MOST_SAMPLED)] for side in texts.train[:2])
+        pairs = TokenPairs(*(tokenize_rows(sample, tokenizer) for sample in samples))
+    is_kept = pairs.lengths <= max_length
+    # The end token counts, too.
+    kept, tokens = is_kept.sum(), (pairs.targets.lengths + 1).sum(where=is_kept)
+    numbers = (int(number) * count // len(is_kept) for number in (kept, tokens))
+    return Text(*numbers, texts.valid is not None)
 
 
 def make_sampled_until(batches, num_steps) -> None:
@@ -137,7 +130,7 @@ def make_sampled_until(batches, num_steps) -> None:
 def make_tokenizer(texts, options, record) -> Tokenizer:
     """Learns the vocabulary, or loads the one that is named or of a run that is resumed."""
     if record is not None:
-        return Tokenizer.load(Path(options.out) / TOKENIZER)
+        return Tokenizer.load(resume.tokenizer_path(options.out))
     if options.tokenizer is not None:
         return Tokenizer.load(options.tokenizer)
     if isinstance(texts.train, TokenStore):
@@ -238,7 +231,12 @@ def report(data, total_steps, options) -> None:
         if reasons := skipped(texts.valid, valid):
             # Pairs with too many tokens are still translated for BLEU.
             log(f"{counted(len(valid.kept), 'validation pair')} (skipped: {reasons})")
-    if total_steps <= options.warmup_steps and "warmup_steps" not in options.chosen:
+    if train.num_too_long > len(train.kept):
+        log(
+            f"note: most pairs have more tokens than --max-length {options.max_length}; give a "
+            "larger one, or one sentence per line"
+        )
+    if total_steps <= options.warmup_steps:
         log(
             f"note: all {total_steps} steps are within --warmup-steps {options.warmup_steps}, "
             "before the learning rate is at its largest; give more --epochs, fewer --batch-tokens "

@@ -11,9 +11,10 @@ from keras_transformer.commands.options import dashed, given_options
 from keras_transformer.commands.training_run.model_size import model_size, num_parameters
 
 # By the target tokens of a text: those of a batch, and passes over the text. What lies between two
-# rows is interpolated, all on logarithmic scales. The rows are 2,000 and 29,000 captions, and
+# rows is interpolated, all on logarithmic scales. The rows are 200, 2,000 and 29,000 captions, and
 # about the sizes of IWSLT and of WMT.
 ROWS = (
+    (3_000, 512, 200),
     (40_000, 1_024, 100),
     (450_000, 2_048, 30),
     (4_000_000, 4_096, 20),
@@ -21,9 +22,6 @@ ROWS = (
 )
 # By the target tokens for each parameter of the model: less text needs more dropout.
 DROPOUT = ((0.6, 0.3), (2.0, 0.1))
-# By the number of pairs, up to which so many subwords serve. More text fills more of them.
-SUBWORDS = ((5_000, 2_000), (20_000, 4_000), (200_000, 8_000), (2_000_000, 16_000))
-MOST_SUBWORDS, ALPHABET = 32_000, 300
 # A norm before each sub-layer learns more from little text, one after it from much.
 MOST_TOKENS_NORM_FIRST = 20_000_000
 BATCH_MULTIPLE = 128
@@ -59,13 +57,6 @@ class Model(NamedTuple):
 
     parameters: int
     d_model: int
-
-
-def vocab_size(pairs: int, characters: int = 0) -> int:
-    """Returns how many subwords suit a text of so many pairs, with so many frequent characters."""
-    size = next((size for most, size in SUBWORDS if pairs <= most), MOST_SUBWORDS)
-    # Each character is a subword; those of an alphabet leave room for others.
-    return size + max(0, characters - ALPHABET)
 
 
 def recipe(text: Text, model: Model, given: dict) -> dict:
@@ -133,13 +124,6 @@ def _rate_scale(d_model: int, warmup_steps: int) -> float:
     return round(peak * math.sqrt(d_model * warmup_steps), 2)
 
 
-def choose_vocab_size(options, pairs: int, characters: int = 0) -> None:
-    """Gives the options the number of subwords to learn, unless one is given."""
-    if options.vocab_size is None:
-        options.vocab_size = vocab_size(pairs, characters)
-        options.chosen = [*options.chosen, "vocab_size"]
-
-
 def choose(options, text: Text, num_subwords: int, **settled) -> None:
     """Gives the options the settings that suit a text, where none is given, and says which.
 
@@ -175,18 +159,25 @@ def report(options, text: Text, model: Model, num_subwords: int) -> None:
         "not given follows from that:"
     )
     log(f"  {as_typed({name: getattr(options, name) for name in options.chosen})}")
-    sizes = PRESETS[PRESETS.index(options.preset) :]
-    for preset in sizes:
-        parameters = num_parameters(
-            model_size(Namespace(**vars(options) | {"preset": preset})), num_subwords
-        )
-        if text.target_tokens <= MOST_TOKENS_PER_PARAMETER * parameters or preset == sizes[-1]:
-            break
+    preset = _preset(options, text.target_tokens, num_subwords)
     if preset != options.preset:
         log(
             f"note: --preset {options.preset} is small for so much text; --preset {preset} learns "
             "more from it, and takes longer"
         )
+
+
+def _preset(options, target_tokens, num_subwords) -> str:
+    """Returns the smallest preset from the given one on that has room for so many tokens."""
+    preset = options.preset
+    for preset in PRESETS[PRESETS.index(options.preset) :]:
+        try:
+            size = model_size(Namespace(**vars(options) | {"preset": preset}))
+        except ValueError:  # the options change sizes so that this one is none
+            return options.preset
+        if target_tokens <= MOST_TOKENS_PER_PARAMETER * num_parameters(size, num_subwords):
+            break
+    return preset
 
 
 def as_typed(values: dict) -> str:

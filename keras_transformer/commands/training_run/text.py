@@ -12,12 +12,12 @@ from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.prepare import shown, text_files
 from keras_transformer.commands.progress import stage
-from keras_transformer.commands.training_run.recipe import choose_vocab_size
-from keras_transformer.commands.training_run.resume import STORE, TOKENIZER
+from keras_transformer.commands.training_run.resume import STORE, tokenizer_path
+from keras_transformer.commands.vocabulary_size import choose_vocab_size, vocab_size_of_files
 from keras_transformer.data.corpus import Corpus, read_files, read_tsv
 from keras_transformer.data.prepare import has_plan, prepare_planned, store_plan
 from keras_transformer.data.subwords import join_ids_to_texts
-from keras_transformer.data.text_lines import CorpusError, stream_lines
+from keras_transformer.data.text_lines import CorpusError
 from keras_transformer.data.tfds_corpus import read_tfds
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.vocabulary import Vocabulary
@@ -59,20 +59,14 @@ def training_store(options, files, record) -> TokenStore | None:
     if options.tokenizer is not None:
         tokenizer = Path(options.tokenizer).read_bytes()
     else:
-        if options.vocab_size is None:
-            with stage("counting the lines", quiet=options.quiet):
-                choose_vocab_size(options, num_lines(options.target or options.tsv))
+        with stage("counting the text", quiet=options.quiet):
+            choose_vocab_size(options, lambda: vocab_size_of_files(texts))
         tokenizer = Vocabulary(options.vocab_size, options.tokenizer_lines, options.seed)
     plan = store_plan(texts, tokenizer, options.errors, known=known)
     if record is not None and not has_plan(out, plan):
-        tokenizer = (Path(options.out) / TOKENIZER).read_bytes()
+        tokenizer = tokenizer_path(options.out).read_bytes()
         plan = store_plan(texts, tokenizer, options.errors, known=known)
     return prepare_planned(out, plan, texts, tokenizer, replace=True, show=shown(options))
-
-
-def num_lines(files) -> int:
-    """Counts the lines of text files."""
-    return sum(1 for file in files for _ in stream_lines(file))
 
 
 def is_large(options) -> bool:

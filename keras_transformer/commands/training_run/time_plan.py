@@ -61,7 +61,8 @@ def fit_into_time(model, data, options) -> None:
     if epochs < options.epochs:
         length = {"epochs": epochs} if epochs else {"max_steps": max(1, int(left / seconds))}
         length["batch_tokens"] = options.batch_tokens
-        choose(options, text_size(data.texts, data.tokenizer), data.tokenizer.vocab_size, **length)
+        size = text_size(data.texts, data.tokenizer, options.max_length)
+        choose(options, size, data.tokenizer.vocab_size, **length)
 
 
 def amount(epochs: int, steps: float) -> str:
