@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import quote
 
 from keras_transformer.commands import train
 from keras_transformer.commands.parser import build_parser
@@ -61,7 +62,7 @@ def run(options) -> None:
 
     command = sys.argv[0] if Path(sys.argv[0]).stem == "keras-transformer" else MODULE_COMMAND
     show(f"\nThat took {(time.monotonic() - start) / 60:.1f} minutes. Next, a sentence of yours:")
-    show(f'  echo "{sources[0]}" | {command} translate {exports}')
+    show(f'  echo "{sources[0]}" | {command} translate {quote(str(exports))}')
 
 
 def translate_in_fresh_process(exported: str, texts, quiet: bool = False) -> None:

@@ -1,5 +1,7 @@
 """`keras-transformer distil`: a training text in the words of teachers, for a fast student."""
 
+from shlex import quote
+
 from keras_transformer.commands.lines.jobs import answer_files
 from keras_transformer.commands.messages import log, one_line
 from keras_transformer.commands.progress import stage
@@ -21,8 +23,9 @@ def run(options) -> None:
     report_what_is_missing(options, counts, lines)
     if options.shard is None:
         log(
-            f"Now train a student: keras-transformer train --source {options.source} --target "
-            f"{options.out} --tokenizer {options.model[0]}/tokenizer.model --decoder-layers 1 ..."
+            f"Now train a student: keras-transformer train --source {quote(options.source)} "
+            f"--target {quote(options.out)} --tokenizer {quote(options.model[0])}/tokenizer.model "
+            "--decoder-layers 1 ..."
         )
 
 

@@ -270,6 +270,7 @@ def refuse_without_validation(options) -> None:
 # What is checked of a command, if it is more than its paths.
 CHECKS = {
     "train": (check_training,),
+    "tokenizer": (check_paths, check_output_is_no_input),
     "prepare": (check_paths, check_preparation),
     "translate": (check_paths, check_search, check_what_is_asked, check_shard),
     "pipeline": (check_pipeline,),

@@ -116,12 +116,22 @@ def check_output_is_no_input(options) -> None:
     """Refuses an output that would replace what is read."""
     (output,) = options_of_kind(options, "OUT_FILE")
     written = getattr(options, output.key)
-    if written is None or not os.path.exists(written):
+    if written is None:
         return
     for option in options_of_kind(options, "FILE"):
-        path = getattr(options, option.key)
-        if path is not None and os.path.samefile(path, written):
+        value = getattr(options, option.key)
+        refuse_same_file(output.name, written, option.name, value)
+
+
+def refuse_same_file(output: str, written: str, name: str, paths) -> None:
+    """Raises a ValueError if a file to write is one that is read.
+
+    Args:
+        output, written: the name of the option, and the path.
+        name, paths: of what is read; a path, several or None.
+    """
+    for path in paths if isinstance(paths, list) else filter(None, [paths]):
+        if os.path.exists(written) and os.path.exists(path) and os.path.samefile(path, written):
             raise ValueError(
-                f"{output.name} {written} would replace what {option.name} reads; name another "
-                "file."
+                f"{output} {written} would replace what {name} reads; name another file."
             )

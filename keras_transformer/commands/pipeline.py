@@ -5,6 +5,7 @@ import threading
 
 from keras_transformer.commands.lines.jobs import report
 from keras_transformer.commands.messages import log
+from keras_transformer.commands.path_checks import refuse_same_file
 from keras_transformer.commands.progress import stage
 
 # Beam's runner of one machine, with a process for each core, which it says as 0. Its `DirectRunner`
@@ -43,6 +44,7 @@ def translate(options) -> None:
     paths = sorted(file.path for file in found.metadata_list)
     if not paths:
         raise ValueError(f"--input {options.input} names no file; check the pattern.")
+    refuse_same_file("--output", options.output, "--input", paths)
     sizes = {"batch_size": options.batch_size or 128, "threads": options.threads}
     handler = TranslationHandler(options.model, **sizes)
     form = {"scores": options.scores, "json": options.json}

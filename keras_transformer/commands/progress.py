@@ -75,13 +75,6 @@ class Progress:
             shown = {"note": self.note, "rate": rate}
             self._bar.update(self._task, completed=self.done, **shown)
 
-    def restart(self, what: str, total=None) -> None:
-        """Goes on with another piece of work in the same place."""
-        self.what, self.total, self.start = what, total, time.monotonic()
-        self.done = self.before = 0
-        if self._bar is not None:
-            self._bar.reset(self._task, description=what, total=total)
-
     def _write_lines(self):
         while not self._end.wait(LOG_INTERVAL):
             log(self._line())

@@ -5,6 +5,7 @@ import shutil
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 
 import keras
 
@@ -124,7 +125,8 @@ def report_kept(kept, num_steps, options) -> None:
             f"{counted(num_steps, 'step')}, or on more text"
         )
     where = "" if find_spec("tensorflow") else ", where TensorFlow is installed"
-    log(f"wrote {options.out}; next{where}: keras-transformer export {options.out} DIRECTORY")
+    run = quote(options.out)
+    log(f"wrote {options.out}; next{where}: keras-transformer export {run} DIRECTORY")
 
 
 def planned_model(data, begins, options) -> tuple[Transformer, Plan]:
@@ -146,7 +148,7 @@ def goes_on(record, out) -> bool:
     if record is None:
         return False
     if record.has_begun and resume.states(out):
-        resume.check_tokenizer(record, out / TOKENIZER)
+        resume.check_tokenizer(record, resume.tokenizer_path(out))
         return True
     log("the run was stopped before its first state, so it starts from the beginning")
     return False
@@ -159,9 +161,9 @@ def begin(record, tokenizer, out) -> RunRecord:
         shutil.rmtree(out / name, ignore_errors=True)
     (out / CHECKPOINTS).mkdir(exist_ok=True)
     (out / HISTORY).unlink(missing_ok=True)
-    if not is_run(out):
-        with replacing(out / TOKENIZER) as path:
-            tokenizer.save(path)
+    # A model that is there keeps its own until it is replaced.
+    with replacing((out / CHECKPOINTS if is_run(out) else out) / TOKENIZER) as path:
+        tokenizer.save(path)
     return record.changed(has_begun=True)
 
 
@@ -174,7 +176,9 @@ def fit(model, callbacks, data, resumes, options) -> None:
         log(f"going on after step {step:,}" if step else f"going on after epoch {epoch}")
     if callbacks.has_no_time():
         log(f"its --max-minutes {options.max_minutes:g} are over; give more to train it longer")
-    elif callbacks.steps_left() and not callbacks.has_stopped():
+    elif callbacks.has_stopped():
+        callbacks.report_stop()
+    elif callbacks.steps_left():
         begun = checkpoint.total_steps - checkpoint.step
         place = divmod(checkpoint.total_steps, data.train.num_batches)
         with callbacks.stopping():

@@ -132,8 +132,9 @@ def usable_pairs(
         elif max(len(source), len(target)) > max_chars:
             skipped["too long"] += 1
         else:
-            sources.append(source)
-            targets.append(target)
+            # A translator reads nothing else of a text.
+            sources.append(source.strip())
+            targets.append(target.strip())
     return Corpus(sources, targets, dict(skipped))
 
 
@@ -183,5 +184,5 @@ def _tsv_pairs(name: str, max_chars: int) -> Iterator[tuple[bytes, bytes]]:
             columns = tuple(line.split(b"\t"))
             if len(columns) != 2:
                 fault = f"{len(columns) - 1} tabs instead of the one between source and target"
-                raise CorpusError(f"{name}:{i}: {fault}; keep two columns, as with cut -f1,2.")
+                raise CorpusError(f"{name}:{i}: {fault}; keep two columns, as with cut -s -f1,2.")
             yield columns

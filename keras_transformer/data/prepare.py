@@ -143,7 +143,7 @@ def prepare_planned(
         if not replace:
             raise ValueError(
                 f"{out} holds a store of other text or with other options; name another "
-                "directory, or remove it."
+                "directory, or replace it (replace=True, --force)."
             )
     else:
         _refuse_other_files(out)

@@ -15,6 +15,8 @@ from keras_transformer.type_hints import StrPath
 BYTES_PER_CHAR = 4  # at most, in UTF-8
 # A longer line is not held in memory whole.
 MAX_LINE_BYTES, SKIPPED_BYTES = 1 << 22, 1 << 16
+# What compressed data that is damaged raises.
+GZIP_ERRORS = EOFError, zlib.error, gzip.BadGzipFile
 _UTF16_AND_UTF32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 
@@ -56,6 +58,12 @@ def read_lines(path: StrPath, *, errors: str = "strict") -> list[str]:
         ['Guten Tag', '', 'Hallo']
     """
     return list(iterate_lines(path, errors=errors))
+
+
+def bad_gzip(name: str, line: int, error: Exception) -> CorpusError:
+    """Makes the error of compressed data that is damaged after a line."""
+    remedy = "get the file again, or drop the suffix .gz if it is plain text"
+    return CorpusError(f"{name}: bad gzip data after line {line} ({error}); {remedy}.")
 
 
 def iterate_lines(path: StrPath, *, errors: str = "strict") -> Iterator[str]:
@@ -101,7 +109,7 @@ def decode_line(text: bytes, place: str, errors: str, lenient: str) -> str | Non
     except UnicodeDecodeError:
         if errors == "skip":
             return None
-        command = " (--errors skip)" if lenient == "skip" else ""
+        command = " (--errors skip)" if lenient == "skip" else " in Python"
         remedy = f"convert the file, as with iconv, or pass errors={lenient!r}{command}"
         raise CorpusError(f"{place}: invalid UTF-8; {remedy}.") from None
 
@@ -119,9 +127,8 @@ def raw_lines(name: str, most: int, may_be_empty: bool = False) -> Iterator[byte
             for line in _limited_lines(text, most):
                 i += 1
                 yield line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        remedy = "get the file again, or drop the suffix .gz if it is plain text"
-        raise CorpusError(f"{name}: bad gzip data after line {i} ({error}); {remedy}.") from None
+    except GZIP_ERRORS as error:
+        raise bad_gzip(name, i, error) from None
     except OSError as error:
         remedy = "check the path and its permissions"
         raise CorpusError(f"{name}: cannot be read ({error.strerror}); {remedy}.") from None

@@ -63,7 +63,7 @@ class EpochWeights(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self.replay(epoch, logs or {})
         make_directory(self.directory)
-        path, weights = self.directory / WEIGHTS.format(epoch + 1), weights_as_bytes(self.model)
+        path, weights = self.path(epoch + 1), weights_as_bytes(self.model)
         with replacing(path) as new:
             new.write_bytes(weights)
         kept = {*self.last(self.keep), *self.best(self.keep)}
@@ -79,6 +79,16 @@ class EpochWeights(keras.callbacks.Callback):
         """Remembers an epoch of a resumed run."""
         self.scores[epoch + 1] = logs.get(self.monitor, float("-inf"))
 
+    def forget_after(self, epoch: int) -> None:
+        """Removes the weights of later epochs, which a resumed run has no state of."""
+        for path in self.directory.glob(WEIGHTS.replace("{:05d}", "*")):
+            if path > self.path(epoch):
+                path.unlink()
+
+    def path(self, epoch: int) -> Path:
+        """Returns the path of the weights of an epoch, counted from 1."""
+        return self.directory / WEIGHTS.format(epoch)
+
     def last(self, number: int) -> list[Path]:
         """Lists the weights of the last epochs."""
         return self._paths(sorted(self.scores)[-number:])
@@ -89,7 +99,7 @@ class EpochWeights(keras.callbacks.Callback):
         return self._paths(order[:number])
 
     def _paths(self, epochs):
-        return [self.directory / WEIGHTS.format(epoch) for epoch in epochs]
+        return list(map(self.path, epochs))
 
 
 def average_weights(model: KerasModel, paths: Iterable[StrPath]) -> None:

@@ -24,6 +24,7 @@ from keras_transformer.commands.messages import error_line, one_line
 from keras_transformer.commands.options import SEARCH
 from keras_transformer.files import write_text
 from keras_transformer.inference.run_directory import save_run
+from keras_transformer.version_directory import write_version
 
 
 @pytest.fixture(scope="module")
@@ -346,6 +347,13 @@ def test_an_address_is_no_path_for_python_either(write):
         with pytest.raises(ValueError, match="must be a path of this machine, but is gs:/"):
             write("directory", path)
     write("directory", Path("C:x"))
+
+
+def test_nothing_is_exported_to_a_folder_named_like_an_address(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="The place to export to must be a path of this machine"):
+        write_version("gs://bucket/models/en-de", lambda path: None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_warning_is_one_line(monkeypatch, capsys, tmp_path):

@@ -134,6 +134,15 @@ def test_a_missing_package_is_named_with_what_installs_it(tmp_path, monkeypatch)
             check_early(build_parser().parse_args(arguments))
 
 
+def test_no_vocabulary_replaces_the_text_that_it_is_learnt_from(tmp_path):
+    (tmp_path / "a").write_text("a dog\n")
+    options = build_parser().parse_args(["tokenizer", "--text", "b", "a", "--out", "a"])
+    options.text, options.out = [str(tmp_path / "b"), str(tmp_path / "a")], str(tmp_path / "a")
+    (tmp_path / "b").touch()
+    with pytest.raises(ValueError, match="--out .*a would replace what --text reads; name another"):
+        check_early(options)
+
+
 def test_only_some_paths_are_checked_if_they_are_named():
     options = build_parser().parse_args(["train", "--out", "x", "--source", "/no", "--tsv", "/no"])
     check_paths(options, ["out"])

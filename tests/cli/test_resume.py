@@ -149,8 +149,8 @@ def test_all_that_differ_are_named_at_once(run, capsys):
 
 
 def test_what_may_change_is_a_short_list():
-    steps = {"max_steps", "save_minutes"}
-    assert resume.CHANGEABLE == {"epochs", "max_minutes", "keep", "strategy"} | steps
+    lengths = {"epochs", "max_steps", "max_minutes", "early_stopping"}
+    assert resume.CHANGEABLE == {"save_minutes", "keep", "strategy"} | lengths
     options = vars(build_parser().parse_args(["train", "--out", "x"]))
     assert set(resume.RECORDED) < set(options) and not set(resume.RECORDED) & resume.UNRECORDED
 
@@ -388,18 +388,20 @@ def test_epochs_and_steps_exclude_each_other(tmp_path, capsys):
 @pytest.mark.parametrize(
     "limits, asked, done",
     [
-        ((2, None), (2, None), True),
-        ((2, None), (3, None), False),
-        ((2, None), (2, 9), False),
-        ((2, 9), (2, 9), True),
-        ((2, 9), (2, 10), False),
-        ((2, 9), (1, None), False),
+        ((2, None, 5), (2, None, 5), True),
+        ((2, None, 5), (3, None, 5), False),
+        ((2, None, 5), (2, 9, 5), False),
+        ((2, 9, 5), (2, 9, 5), True),
+        ((2, 9, 5), (2, 10, 5), False),
+        ((2, 9, 5), (1, None, 5), False),
+        ((2, None, 5), (2, None, 6), False),
     ],
 )
 def test_a_finished_run_goes_on_if_more_is_asked(limits, asked, done):
-    epochs, steps = limits
-    record = RunRecord({"epochs": epochs, "max_steps": steps}, {}, {}, "float32", is_finished=True)
-    options = SimpleNamespace(epochs=asked[0], max_steps=asked[1])
+    names = ("epochs", "max_steps", "early_stopping")
+    limits, asked = (dict(zip(names, values, strict=True)) for values in (limits, asked))
+    record = RunRecord(limits, {}, {}, "float32", is_finished=True)
+    options = SimpleNamespace(**asked)
     assert resume.is_done(record, options) is done
     assert not resume.is_done(record.changed(is_finished=False), options)
 
@@ -448,6 +450,46 @@ def test_a_forced_training_leaves_the_old_model_and_takes_none_of_its_states(
     assert train(run, "--epochs", "2", "--resume", "--seed", "5") == 0
     assert any((a != b).any() for a, b in zip(weights(run), weights(finished / "2"), strict=True))
     assert RunRecord.read(run).options["seed"] == 5
+
+
+def test_a_forced_training_goes_on_within_its_first_epoch(train, run, stop_at, tmp_path):
+    other = ["--vocab-size", "310", "--epochs", "2"]
+    stop_at(1, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        train(run, *other, "--force")
+    # The old model is still there, with its own vocabulary.
+    assert (run / "tokenizer.model").read_bytes() != resume.tokenizer_path(run).read_bytes()
+    assert len(weights(run)) and resume.states(run)
+    assert train(run, *other, "--resume") == 0
+    assert (run / "tokenizer.model").read_bytes() == resume.tokenizer_path(run).read_bytes()
+    assert load_run(run)[1].vocab_size == 310
+
+
+def test_weights_without_their_state_are_trained_again(train, finished, stop_at, tmp_path):
+    """As if the training was killed while the state after its first epoch was written."""
+    out = tmp_path / "run"
+    stop_at(1, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        train(out, "--epochs", "1")
+    shutil.copy(finished / "1/checkpoints/epoch-00001.weights.h5", out / "checkpoints")
+    assert train(out, "--epochs", "1", "--resume") == 0
+    assert_equal_weights(out, finished / "1")
+
+
+def test_a_training_that_stopped_early_says_what_goes_on(train, tmp_path, capsys):
+    out = tmp_path / "run"
+    limits = ["--early-stopping", "1", "--valid-split", "2", "--learning-rate-scale", "1e-9"]
+    assert train(out, "--epochs", "9", *limits, "--average", "0") == 0
+    epochs = len(histories(out))
+    assert epochs < 9
+    assert "to go on, give --resume and more, or 0 for never" in capsys.readouterr().err
+    assert main(["train", "--out", str(out), "--resume", "--epochs", "12", "--quiet"]) == 0
+    said = capsys.readouterr().err
+    assert "stopped: no better chrF for 1 epoch, --early-stopping; to go on, give --resume" in said
+    assert len(histories(out)) == epochs
+    limits = ["--epochs", str(epochs + 1), "--early-stopping", "0"]
+    assert main(["train", "--out", str(out), "--resume", "--quiet", *limits]) == 0
+    assert len(histories(out)) == epochs + 1
 
 
 @pytest.mark.slow

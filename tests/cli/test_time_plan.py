@@ -73,16 +73,25 @@ def test_steps_that_are_timed_leave_no_trace(tokenizer, sentences):
 def test_a_mean_that_nobody_asked_for_is_kept_unless_an_epoch_is_clearly_better(
     chosen, best, is_kept, monkeypatch, capsys
 ):
-    saved = []
+    saved, loaded = [], []
     monkeypatch.setattr(callbacks, "save_run", lambda *_, **__: saved.append(1))
+    monkeypatch.setattr(
+        callbacks.epoch_weights, "average_weights", lambda _, paths: loaded.extend(paths)
+    )
     options = SimpleNamespace(metric="bleu", bleu_tokenize="13a", average=3, chosen=chosen)
     monitor = SimpleNamespace(sources=["a"], references=["b"], translate=lambda texts: texts)
     monitor.score = lambda *_: {"bleu": 20.0}
     run = SimpleNamespace(model=None, tokenizer=None, out=None, options=options, mean=None)
-    run.translations, run.best = monitor, SimpleNamespace(best=best)
+    run.translations, run.best = monitor, SimpleNamespace(best=best, epoch=4)
+    # If not the mean, the best epoch is saved again: an earlier start may have saved its mean.
+    run.weights, run._save = (
+        SimpleNamespace(path=lambda epoch: epoch),
+        lambda: loaded.append("saved"),
+    )
     run.checkpoint, run.on_kept = SimpleNamespace(epoch=5), lambda kept: None
     Callbacks._save_mean(run, 3)
     assert bool(saved) is is_kept and (run.mean is not None) is is_kept
+    assert loaded == ([] if is_kept else [4, "saved"])
     assert ("less than the best epoch, which is kept" in capsys.readouterr().err) is not is_kept
 
 
@@ -94,7 +103,11 @@ def test_a_training_that_stops_says_why_and_how_to_go_on(capsys):
     run.board = SimpleNamespace(close=lambda: None)
     for left, has_stopped, said in (
         (0, False, ""),
-        (9, True, "stopped: no better BLEU for 5 epochs, --early-stopping\n"),
+        (
+            9,
+            True,
+            "stopped: no better BLEU for 5 epochs, --early-stopping; to go on, give --resume",
+        ),
         (
             9,
             False,
@@ -111,10 +124,11 @@ def test_a_training_that_stops_says_why_and_how_to_go_on(capsys):
 
 
 @pytest.mark.parametrize(
-    "chosen, epochs, number", [(["average"], 3, 0), (["average"], 9, 3), ([], 9, 8)]
+    "chosen, epochs, missing, number",
+    [(["average"], 3, 0, 0), (["average"], 9, 0, 3), ([], 9, 0, 8), ([], 9, 7, 2)],
 )
-def test_a_mean_of_a_training_that_ended_early_is_of_fewer_epochs(
-    chosen, epochs, number, monkeypatch
+def test_a_mean_is_of_fewer_epochs_where_fewer_were_trained_or_kept(
+    chosen, epochs, missing, number, monkeypatch, tmp_path
 ):
     found = []
     monkeypatch.setattr(callbacks.tensorboard, "write_projector", lambda *_: None)
@@ -122,7 +136,10 @@ def test_a_mean_of_a_training_that_ended_early_is_of_fewer_epochs(
         callbacks.epoch_weights, "average_weights", lambda _, paths: found.extend(paths)
     )
     options = SimpleNamespace(average=8, chosen=chosen, quiet=True)
-    weights = SimpleNamespace(keep=10, last=lambda count: [*range(count)])
+    files = [tmp_path / str(epoch) for epoch in range(9)]
+    for file in files[missing:]:
+        file.touch()
+    weights = SimpleNamespace(keep=10, last=lambda count: files[len(files) - count :])
     model = SimpleNamespace(lm_head_kernel=lambda: None)
     run = SimpleNamespace(options=options, weights=weights, model=model, logs=None)
     run.tokenizer = SimpleNamespace(vocab_size=1, pieces=lambda ids: [])

@@ -157,9 +157,12 @@ def test_another_beginning_is_not_gone_on_with(run, source, echo, tmp_path, caps
 def test_two_processes_do_not_write_one_file(tmp_path):
     with Journal(tmp_path / "out", {}).writing() as journal:
         journal.write(b"a\n", 1, {})
+        place = (tmp_path / "out.journal").stat().st_ino
         with pytest.raises(ValueError, match="out: another process is writing it"):
             with Journal(tmp_path / "out", {}).writing():
                 pass
+        # The other one still writes to the journal that is there.
+        assert (tmp_path / "out.journal").stat().st_ino == place
     assert (tmp_path / "out").read_bytes() == b"a\n"
 
 

@@ -113,7 +113,8 @@ def test_invalid_utf8_names_the_line_and_the_remedy(write):
     message = error_of(read_lines, path)
     assert (
         message
-        == f"{path}:2: invalid UTF-8; convert the file, as with iconv, or pass errors='replace'."
+        == f"{path}:2: invalid UTF-8; convert the file, as with iconv, or pass errors='replace' "
+        "in Python."
     )
 
 
@@ -260,9 +261,11 @@ def test_two_files_are_read_as_pairs(write):
     assert corpus == Corpus(["eins", "zwei"], ["one", "two"], {})
 
 
-def test_text_reaches_the_corpus_as_it_is(write):
-    corpus = read_files(write("a.de", f" a\tb \n{NO_LINE_BREAKS}\n"), write("a.en", "x\n y \n"))
-    assert corpus == Corpus([" a\tb ", NO_LINE_BREAKS], ["x", " y "], {})
+def test_text_reaches_the_corpus_as_a_translator_reads_it(write):
+    corpus = read_files(
+        write("a.de", f" a\tb \n{NO_LINE_BREAKS}\n"), write("a.en", "x\n\u00a0y \u2028\n")
+    )
+    assert corpus == Corpus(["a\tb", NO_LINE_BREAKS], ["x", "y"], {})
 
 
 @pytest.mark.parametrize("counts", [(3, 2), (2, 3), (1, 500)])
@@ -438,7 +441,7 @@ def test_a_tsv_line_without_exactly_one_tab_is_an_error(write, line, tabs):
     path = write("a.tsv", f"eins\tone\n{line}\nzwei\ttwo\n")
     message = error_of(read_tsv, path)
     assert f"{path}:2: {tabs} tabs instead of the one" in message
-    assert "keep two columns, as with cut -f1,2" in message
+    assert "keep two columns, as with cut -s -f1,2" in message
 
 
 def test_invalid_utf8_in_tsv_is_an_error_or_skipped(write):

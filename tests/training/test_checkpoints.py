@@ -429,6 +429,9 @@ def test_the_last_and_the_best_weights_stay_and_no_others(tmp_path):
     assert list(read_json(tmp_path / "epochs.json")) == [path.name for path in kept]
     assert epochs_of(weights.last(2)) == [4, 5]
     assert epochs_of(weights.best(2)) == [1, 3]
+    # Those after the state of a resumed run are trained again.
+    weights.forget_after(3)
+    assert epochs_of(sorted(tmp_path.glob("epoch-*"))) == [1, 3]
 
 
 def test_the_average_is_the_mean_of_the_files(tmp_path):

@@ -71,11 +71,12 @@ class Journal:
     def writing(self):
         """Opens the output; at the end it is whole, and the journal is gone."""
         entries = [self.head, *([self._entry()] if self.lines else [])]
-        with naming(self.output), replacing(self.path) as new:
-            new.write_text("".join(json.dumps(entry) + "\n" for entry in entries), "utf-8")
-        with _opened(self.output) as self._file, _opened(self.path) as self._log:
-            self._file.truncate(self.size)
-            yield self
+        with _opened(self.output) as self._file:  # before the journal of another one is replaced
+            with naming(self.output), replacing(self.path) as new:
+                new.write_text("".join(json.dumps(entry) + "\n" for entry in entries), "utf-8")
+            with _opened(self.path) as self._log:
+                self._file.truncate(self.size)
+                yield self
         with naming(self.output):
             sync(self.output.parent)
             self.path.unlink()

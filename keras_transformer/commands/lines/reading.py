@@ -68,12 +68,12 @@ def refuse_short_file(paths, lines, number) -> None:
     )
 
 
-def arriving_lines(stream, prompt=None) -> Iterator[list[bytes]]:
+def arriving_lines(stream, prompt=None, name: str = INPUT) -> Iterator[list[bytes]]:
     """Yields lists of the lines that have arrived, as bytes without their ends.
 
     It does not wait for more than one line. A byte order mark at the beginning is not text. Of a
     line of over `MAX_LINE_BYTES` it yields one byte more than that. `prompt` is called whenever it
-    is about to wait.
+    is about to wait. `name` is that of the stream, for errors.
     """
     rest, is_text = b"", False
     while data := _read(stream, prompt):
@@ -83,11 +83,11 @@ def arriving_lines(stream, prompt=None) -> Iterator[list[bytes]]:
         if not is_text:
             if len(rest) < LONGEST_MARK and b"\n" not in rest:
                 continue
-            rest, is_text = without_mark(rest, INPUT), True
+            rest, is_text = without_mark(rest, name), True
         *lines, rest = (line[: MAX_LINE_BYTES + 1] for line in rest.split(b"\n"))
         for start in range(0, len(lines), MOST_LINES):
             yield lines[start : start + MOST_LINES]
-    if rest := rest if is_text else without_mark(rest, INPUT):
+    if rest := rest if is_text else without_mark(rest, name):
         yield [rest]
 
 

@@ -4,6 +4,7 @@ import signal
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 from keras_transformer.commands.early_checks import refuse_without_validation
 from keras_transformer.commands.messages import counted, log
@@ -98,6 +99,7 @@ class Callbacks:
             for callback in (self.best, self.weights, self.early, self.limit, self.overfitting):
                 if callback is not None:
                     callback.replay(epoch, logs)
+        self.weights.forget_after(checkpoint.epoch)
         if self.limit is not None:
             self.limit.in_epoch = checkpoint.seconds_before
         for callback in self.all:
@@ -124,7 +126,10 @@ class Callbacks:
             return
         if self.has_stopped():
             epochs = counted(self.early.patience, "epoch")
-            log(f"stopped: no better {METRICS[self.options.metric]} for {epochs}, --early-stopping")
+            log(
+                f"stopped: no better {METRICS[self.options.metric]} for {epochs}, "
+                "--early-stopping; to go on, give --resume and more, or 0 for never"
+            )
         elif self.limit is not None:
             log(
                 "stopped: there is no time for another epoch in --max-minutes "
@@ -155,7 +160,7 @@ class Callbacks:
             log(f"note: {fault}")
         if not workers.is_first(self.options):
             return
-        go_on = f"go on with: keras-transformer train --out {self.out} --resume"
+        go_on = f"go on with: keras-transformer train --out {quote(str(self.out))} --resume"
         if isinstance(error, SystemExit):
             log(f"stopped after step {self.checkpoint.total_steps:,}; {go_on}")
         elif isinstance(error, KeyboardInterrupt):
@@ -167,7 +172,9 @@ class Callbacks:
         if "average" in self.options.chosen:  # of a training that has ended early, too
             number = recipe.epochs_of_mean(self.checkpoint.epoch)
         if number:
+            # Epochs of a run that kept fewer before are not there.
             paths = self.weights.last(min(number, self.weights.keep))
+            paths = [path for path in paths if path.is_file()]
             with stage(f"averaging {counted(len(paths), 'epoch')}", quiet=self.options.quiet):
                 epoch_weights.average_weights(self.model, paths)
                 self._save_mean(len(paths))
@@ -192,6 +199,9 @@ class Callbacks:
         if "average" in self.options.chosen and best is not None and value < best - LUCK_OF_BEST:
             name = METRICS[self.options.metric]
             log(f"their mean has {name} {value:.1f}, less than the best epoch, which is kept")
+            # An earlier start of the run may have saved its mean.
+            epoch_weights.average_weights(self.model, [self.weights.path(self.best.epoch)])
+            self._save()
             return
         save_run(self.model, self.tokenizer, self.out, dtype="float32")
         self.mean = kept_mean(last - number + 1, last, scores, self.options)

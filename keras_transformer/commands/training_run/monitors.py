@@ -79,7 +79,12 @@ def legible_pairs(texts, batches, tokenizer) -> list:
     lengths, pairs = batches.tokenized.lengths[batches.kept], []
     nearest = np.argsort(abs(lengths.astype(int) - LEGIBLE), kind="stable")[:NUM_CARDS]
     for i in batches.kept[nearest]:
-        pair = TokenBatches([texts.sources[i]], [texts.targets[i]], tokenizer)
+        pair = TokenBatches(
+            [texts.sources[i]],
+            [texts.targets[i]],
+            tokenizer,
+            max_pair_length=batches.max_pair_length,
+        )
         (source, target), labels = next(pair.epoch(0))
         pairs.append([ids[:1, : np.count_nonzero(ids[0])] for ids in (source, target, labels)])
     return pairs

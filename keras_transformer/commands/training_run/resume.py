@@ -19,7 +19,8 @@ TEXT_FILES = ("source", "target", "tsv", "valid_source", "valid_target", "valid_
 # Options of one start, which the record leaves out.
 UNRECORDED = {"out", "force", "resume", "quiet"}
 # Options that you may change when you resume.
-CHANGEABLE = {"epochs", "max_steps", "max_minutes", "save_minutes", "keep", "strategy"}
+CHANGEABLE = {"epochs", "max_steps", "max_minutes", "early_stopping"}
+CHANGEABLE |= {"save_minutes", "keep", "strategy"}
 RECORDED = [
     option.key
     for option in OPTIONS["train"]
@@ -125,6 +126,8 @@ def record_to_go_on_with(options) -> RunRecord | None:
 def is_done(record, options) -> bool:
     """Returns whether a run is finished, and the options ask for no more than it was given."""
     if record is None or not record.is_finished:
+        return False
+    if options.early_stopping != record.options.get("early_stopping"):
         return False
     limit = record.options.get("max_steps")
     if options.max_steps is not None:
@@ -234,6 +237,12 @@ def refuse_other_texts(record, found) -> None:
             f"the text has changed since the run began: {', '.join(faults)}; restore it, or train "
             "again with --force and without --resume."
         )
+
+
+def tokenizer_path(out) -> Path:
+    """Returns the path of a run's tokenizer, which an older model in the same place has not."""
+    path = Path(out) / CHECKPOINTS / TOKENIZER
+    return path if path.is_file() else Path(out) / TOKENIZER
 
 
 def check_tokenizer(record, path) -> None:

@@ -86,7 +86,7 @@ def kept_mean(first, last, scores, options) -> dict:
         "metric": options.metric if is_known else None,
         "value": value,
         "signature": signature(options.metric, options.bleu_tokenize) if is_known else None,
-        "why": f"the mean of epochs {first} to {last}, by --average {options.average}",
+        "why": f"the mean of epochs {first} to {last}, by --average {last - first + 1}",
     }
 
 

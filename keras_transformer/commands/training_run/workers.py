@@ -5,9 +5,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from keras_transformer.commands.options import dashed
-from keras_transformer.commands.training_run.resume import CHECKPOINTS, TEXT_FILES, states
+from keras_transformer.commands.training_run.resume import (
+    CHECKPOINTS,
+    TEXT_FILES,
+    states,
+    tokenizer_path,
+)
 from keras_transformer.files import make_directory
-from keras_transformer.inference.run_files import TOKENIZER
 from keras_transformer.training import jax_devices, workers
 from keras_transformer.training.run_record import RECORD
 
@@ -48,7 +52,8 @@ def share_run(options) -> None:
     out, names = Path(options.out), []
     if is_first(options):
         newest = [f"{CHECKPOINTS}/{path.name}" for path in states(out)[-1:]]
-        names = [name for name in (RECORD, TOKENIZER, *newest) if (out / name).is_file()]
+        tokenizer = str(tokenizer_path(out).relative_to(out))
+        names = [name for name in (RECORD, tokenizer, *newest) if (out / name).is_file()]
     for name in workers.told_by_first(names):
         data = workers.bytes_of_first((out / name).read_bytes() if is_first(options) else b"")
         if not is_first(options):
