@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from keras_transformer.checks import check_directory
+from keras_transformer.checks import check_directory, check_local
 from keras_transformer.files import FileError, fingerprint, read_json, sync, write_json
 
 # TensorFlow leaves these, as all of this folder, to others.
@@ -36,6 +36,7 @@ def write_version(directory, write, overwrite=False) -> str:
     Raises:
         ValueError: if the version exists and `overwrite` is false, or no version fits there.
     """
+    check_local("The place to export to", directory)
     directory, version = _place(Path(directory).absolute(), overwrite)
     is_new = not directory.is_dir()
     directory.mkdir(parents=True, exist_ok=True)

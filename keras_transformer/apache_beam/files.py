@@ -17,6 +17,7 @@ from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 from keras_transformer.commands.lines.batches import Window
 from keras_transformer.commands.lines.reading import arriving_lines, decode, is_cut
 from keras_transformer.commands.translate import written
+from keras_transformer.data.text_lines import GZIP_ERRORS, bad_gzip
 
 # Workers share the lines in pieces; the translations are written in blocks, a file for each.
 PIECE, BLOCK = 256, 4096
@@ -67,19 +68,24 @@ class TranslateFiles(beam.PTransform):
 
     def remove_parts(self) -> None:
         """Removes the blocks that were written, of a run that has ended in whatever way."""
-        with suppress(BeamIOError, OSError):
-            FileSystems.delete([self.parts])
+        # Some file systems know folders only by the slash at their end, others only without it.
+        for path in (f"{self.parts}/", self.parts):
+            with suppress(BeamIOError, OSError):
+                FileSystems.delete([path])
 
 
 def read(file: int, path: str) -> Iterable[tuple[int, int, list[tuple[str, bool]]]]:
     """Yields a file in pieces: its number, that of the first line, the lines and which were cut."""
     with FileSystems.open(path, **AS_IT_IS) as stream:
         stream = gzip.GzipFile(fileobj=stream) if path.endswith(".gz") else stream
-        lines = (line for some in arriving_lines(stream) for line in some)
-        for number in count(0, PIECE):
-            if not (piece := [(decode(line), is_cut(line)) for line in islice(lines, PIECE)]):
-                return
-            yield file, number, piece
+        lines = (line for some in arriving_lines(stream, name=path) for line in some)
+        try:
+            for number in count(0, PIECE):
+                if not (piece := [(decode(line), is_cut(line)) for line in islice(lines, PIECE)]):
+                    return
+                yield file, number, piece
+        except GZIP_ERRORS as error:
+            raise bad_gzip(path, number, error) from None
 
 
 def keyed(file: int, first: int, piece: list) -> Iterable[tuple[tuple[int, int, bool], str]]:
@@ -130,8 +136,9 @@ def join(folder: str, parts: list, output: str) -> str:
 def counters(result) -> Counter:
     """Returns what a run has counted: lines, those cut or ended at a limit, models loaded."""
     found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
-    counts = Counter({entry.key.metric.name: entry.committed for entry in found["counters"]})
+    # Some runners know only what was attempted; `result` is the best that they know.
+    counts = Counter({entry.key.metric.name: entry.result for entry in found["counters"]})
     for entry in found["distributions"]:
         if entry.key.metric.name.startswith("load_model_latency"):
-            counts["models"] += entry.committed.count
+            counts["models"] += entry.result.count
     return counts

@@ -135,7 +135,9 @@ class _Tree:
             self.places.append(node)
             if node is not None:
                 fate = ENDED if finished[place] else UNFINISHED
-                self.nodes[node] = self.nodes[node]._replace(fate=fate, score=float(scores[place]))
+                self.nodes[node] = self.nodes[node]._replace(fate=fate)
+                if finished[place]:
+                    self.nodes[node] = self.nodes[node]._replace(score=float(scores[place]))
 
     def finish(self, result) -> list[Hypothesis]:
         """The nodes, with those that are results marked."""

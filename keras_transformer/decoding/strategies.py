@@ -91,6 +91,11 @@ class Strategy:
         ids = self.suppress_ids
         if not hasattr(ids, "__iter__"):
             raise ValueError(f"suppress_ids must be a list, but is {ids!r}; () for none.")
+        if not hasattr(self.logits_processors, "__iter__"):
+            raise ValueError(
+                f"logits_processors must be a list, but is {self.logits_processors!r}; give (f,) "
+                "for one function f."
+            )
         checked = check_settings(**vars(self))
         checked["suppress_ids"] = check_counts("suppress_ids", ids)
         checked["logits_processors"] = tuple(self.logits_processors)

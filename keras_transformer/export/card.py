@@ -96,7 +96,7 @@ def write_card(version, directory, model, tokenizer=None, *, run=None, **parts) 
     version = Path(version)
     (version / EXPORT_CARD).parent.mkdir(exist_ok=True)
     write_json(version / EXPORT_CARD, card)
-    (version / README).write_text(_readme(card, model_name(directory)), "utf-8")
+    (version / README).write_text(_readme(card, directory), "utf-8")
 
 
 def without_folders(value):
@@ -115,9 +115,12 @@ def model_name(directory) -> str:
     return name.strip("-") or "model"
 
 
-def serve_command(directory) -> str:
-    """Returns the command that serves the newest version of an export on this machine."""
-    name, path = model_name(directory), str(model_directory(directory))
+def serve_command(directory, path: str | None = None) -> str:
+    """Returns the command that serves the newest version of an export on this machine.
+
+    `path` is where the export is; by default, where it is now.
+    """
+    name, path = model_name(directory), path or str(model_directory(directory))
     volume = f"-v {shlex.quote(f'{path}:/models/{name}:ro')}"
     if ":" in path:  # which ends a path for -v
         volume = f"--mount {shlex.quote(f'type=bind,src={path},dst=/models/{name},ro')}"
@@ -159,7 +162,8 @@ def _tokenizer(tokenizer) -> dict:
     return known | {"vocab_size": int(tokenizer.vocab_size)}
 
 
-def _readme(card, name) -> str:
+def _readme(card, directory) -> str:
+    name, folder = model_name(directory), model_directory(directory).name
     model, versions, run = card["model"], card["versions"], card["run"] or {}
     task = TASKS.get(model["class"])
     summary = (
@@ -170,9 +174,10 @@ def _readme(card, name) -> str:
     summary += ", strings in and strings out." if task else "."
     use = ""
     if task:
-        server = serve_command(f"/{name}").replace(f"-v /{name}:", f"-v ./{name}:")
         use = "With Docker, from the folder that holds the versions' own:\n\n"
-        use += f"```sh\n{server}\n\n{ask_command(f'/{name}')}\n```\n"
+        use += (
+            f"```sh\n{serve_command(directory, f'./{folder}')}\n\n{ask_command(directory)}\n```\n"
+        )
     names = ("search", "limits", "precision", "signatures")
     return MODEL_CARD.format(
         name=name,

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.checks import check_local
 from keras_transformer.data.special_tokens import END_ID, START_ID, UNK_ID
 from keras_transformer.files import make_directory
 from keras_transformer.layers.feed_forward import GATES
@@ -48,6 +49,7 @@ def export_ctranslate2(model, tokenizer, directory, *, quantization=None, overwr
         ValueError: if CTranslate2 cannot express the model, or if `directory` exists and
             `overwrite` is false or it is not such a model.
     """
+    check_local("The place to export to", directory)
     directory = Path(directory).absolute()
     if directory.exists() and not overwrite:
         raise ValueError(
@@ -167,6 +169,8 @@ def _set_norm(target, norm) -> None:
 
 
 def _array(variable) -> np.ndarray:
+    if "int" in keras.backend.standardize_dtype(variable.dtype):
+        raise ValueError("The model is quantized; export it before quantize().")
     return np.ascontiguousarray(ops.convert_to_numpy(variable), "float32")
 
 

@@ -55,6 +55,12 @@ def serving_copy(model, precision: str, max_length: int):
     policy[SUBLAYERS] = keras.DTypePolicy("float32" if precision == "int8" else precision)
     config = {**model.get_config(), "dtype": policy, "max_length": max_length}
     copy = type(model).from_config(config)
+    if len(copy.weights) != len(model.weights):
+        raise ValueError(
+            "The model has other weights than its config: it was quantized, or has LoRA. Export it "
+            "before quantize(); with LoRA, save_run and load_run it first, which adds up its "
+            "matrices."
+        )
     for new, old in zip(copy.weights, model.weights, strict=True):
         new.assign(ops.cast(old.value, new.dtype))
     return copy
@@ -98,7 +104,8 @@ def timed_search(graph):
     graph, strategy = replace(graph, max_length=steps), replace(graph.strategy, min_length=steps)
     tokens = max(1, min(SOURCE_TOKENS, graph.max_tokens - steps))
     shape = max(SENTENCES), tokens
-    ids = tf.random.stateless_uniform(shape, [0, 0], NUM_SPECIAL_TOKENS, graph.vocab_size, "int32")
+    known = NUM_SPECIAL_TOKENS, graph.tokenizer.vocab_size
+    ids = tf.random.stateless_uniform(shape, [0, 0], *known, "int32")
 
     def search(count):
         return graph.search.best(ids[:count], tf.fill([count], tokens), strategy).ids.numpy()

@@ -38,6 +38,8 @@ def export_saved_model(
     """
     check_choice("precision", precision, (*PRECISIONS, "auto"))
     names = None if names is None else check_texts("signatures", names)
+    for name in names or ():
+        check_choice("signatures", name, graph.signatures)
     if warmup is not None:
         warmup = check_texts("warmup", warmup)
         check_warmup(warmup)
@@ -69,8 +71,6 @@ def serving_module(graph, precision, names=None) -> tf.Module:
     """Builds what is saved: functions, weights and the tokenizer, and nothing of Keras."""
     graph, weights = in_precision(graph, precision)
     functions = {name: getattr(graph, name) for name in graph.signatures}
-    for name in names or ():
-        check_choice("signatures", name, functions)
     chosen = functions if names is None else {"serving_default", *names}
     module = tf.Module()
     module.graph = graph  # a tf.function keeps only a weak reference to it

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.checks import check_has
 from keras_transformer.data.blank_text import is_blank
 from keras_transformer.data.special_tokens import PAD_ID, START_ID
 from keras_transformer.decoding.history import RETURNED, Hypothesis, tokens_of
@@ -70,7 +71,7 @@ class Inspection(NamedTuple):
 def inspect_translation(translator: Translator, text: str) -> Inspection:
     """Translates one text by the search of a `Translator`, and keeps what it did.
 
-    The texts and scores are those of `Translator.nbest`.
+    The texts and scores are those of `Translator.nbest`; of `Greedy` there is one.
 
     Args:
         translator: a `Translator` with the strategy `Beam` or `Greedy`.
@@ -92,6 +93,13 @@ def inspect_translation(translator: Translator, text: str) -> Inspection:
         (2, '</s>')
     """
     check_text(text)
+    check_has(
+        "translator.model",
+        "Transformer",
+        translator.model,
+        ("attention_scores",),
+        "inspect the members of an Ensemble one by one",
+    )
     graph = translator.graph
     if isinstance(graph.strategy, Sample):
         raise ValueError("Sample(...) has no tree to show; use Beam(...) or Greedy(...).")

@@ -26,8 +26,8 @@ class Prefixes:
     def split(self, tokens, most_bytes=MOST_BYTES):
         """Splits each prefix into tokens and a last word, for which the search chooses the pieces.
 
-        No piece of the tokenizer reaches across the space before a word. So only the last word can
-        still change its pieces.
+        No piece of the tokenizer reaches across the space before a word, but for symbols of the
+        user. So only the last word can still change its pieces.
 
         Args:
             tokens: ragged ids (B, None).

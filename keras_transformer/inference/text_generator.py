@@ -1,5 +1,6 @@
 """Prompt to text: a tokenizer, a language model and a search as one object."""
 
+import warnings
 from typing import NamedTuple, TypedDict, Unpack
 
 from keras_transformer.checks import check_texts
@@ -118,6 +119,14 @@ class TextGenerator(TextModule):
     def generate(self, prompts: list[str]) -> Generations:
         """Texts, continuations and their scores, in the order of `prompts`."""
         output = self.generate_tensor(as_tensor(check_texts("prompts", prompts)))
+        if any(cut := output["prompt_cut"].numpy()):
+            room = self.model.max_length - self.graph.max_length
+            warnings.warn(
+                f"{sum(cut)} of {len(cut)} prompts are longer than the {room} tokens that "
+                "max_length leaves of those of the model, so only their ends were read; make "
+                "max_length smaller.",
+                stacklevel=2,
+            )
         texts, continuations = (
             [text.decode() for text in output[name].numpy()] for name in ("text", "continuation")
         )

@@ -7,7 +7,7 @@ from keras_transformer.backend import check_tensorflow
 from keras_transformer.checks import check_has, check_ints, check_tokenizer
 from keras_transformer.type_hints import StrPath
 
-# A vocabulary may have up to this many ids more than the tokenizer, to be a multiple of 64 or 128.
+# A vocabulary may have fewer ids than this more than the tokenizer, to be a multiple of 64 or 128.
 VOCABULARY_PADDING = 128
 # A translation may have this many tokens for each source token, plus some: far above any real
 # sentence, far below what a model that repeats itself would fill.

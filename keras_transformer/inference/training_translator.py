@@ -50,7 +50,7 @@ class TrainingTranslator:
         translations = np.full(len(texts), "", object)
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 1]  # others show nothing
-        height = min(self.batch_size, len(texts))
+        height = max(1, min(self.batch_size, len(texts)))
         for start in range(0, len(order), height):
             chosen = order[start : start + height]
             found = self.search(*padded(rows, chosen, lengths[chosen], height))

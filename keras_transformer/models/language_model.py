@@ -131,21 +131,22 @@ class LanguageModel(TokenModel):
             numbers of context tokens that the searches see.
         """
         self.embedding.check_positions(ops.shape(context_ids)[1], max_length)
-        missing = -ops.shape(context_ids)[1] % beam_size  # so that P is a multiple of K
-        context_ids = ops.pad(context_ids, ((0, 0), (0, missing)))  # (B, P)
         caches = [KVCache() for _ in self.decoder.layers]
         self.hidden_states(context_ids, training=False, cache=caches)  # which fills them
         texts = text_numbers(context_ids)  # (B, P)
         is_last = ops.equal(texts, ops.max(texts, axis=1, keepdims=True, initial=0))
         seen = ops.logical_and(is_last, padding_mask(context_ids, PAD_ID))  # (B, P)
         visible = ops.tile(ops.expand_dims(seen, 1), (1, beam_size, 1))  # (B, K, P)
-        more = max_length * beam_size
+        missing = (
+            -ops.shape(context_ids)[1] % beam_size
+        )  # so that what follows begins at a multiple of K
+        more = missing + max_length * beam_size
         cache = {
             "layers": [(pad_keys(x.keys, more), pad_keys(x.values, more)) for x in caches],
             "context_lengths": ops.sum(ops.cast(seen, "int32"), axis=1),
             "length": ops.convert_to_tensor(0, "int32"),
-            "used": ops.convert_to_tensor(ops.shape(context_ids)[1], "int32"),
-            "visible": ops.pad(visible, ((0, 0), (0, 0), (0, more))),  # (B, K, P + L * K)
+            "used": ops.convert_to_tensor(ops.shape(context_ids)[1] + missing, "int32"),
+            "visible": ops.pad(visible, ((0, 0), (0, 0), (0, more))),  # (B, K, M)
         }
         return with_places(cache)
 

@@ -62,6 +62,7 @@ def test_a_strategy_of_another_kind_keeps_what_both_have():
         ({"no_repeat_ngram": True}, "no_repeat_ngram must be an integer of at least 0.*True"),
         ({"suppress_ids": None}, r"suppress_ids must be a list, but is None; \(\) for none"),
         ({"suppress_ids": [-1]}, "suppress_ids must be an integer of at least 0, but is -1"),
+        ({"logits_processors": len}, r"logits_processors must be a list, but is .*give \(f,\)"),
     ],
 )
 def test_what_all_strategies_have_is_refused_by_name(kind, wrong, message):

@@ -72,7 +72,7 @@ def test_a_readme_is_a_model_card_with_what_is_known_and_what_is_to_do(version):
         "epoch 1, BLEU 39.00 (best); nrefs:1",
         "Not known: time",
         "TODO: where the text comes from",
-        serve_command("/en-de").replace("-v /", "-v ./"),
+        serve_command(version, "./en | de"),
     ):
         assert part in text, part
     assert "anna" not in text and "{" not in text.replace('\'{"inputs": {"text"', "")
@@ -97,6 +97,11 @@ def test_the_commands_name_the_directory_and_the_model_whatever_they_are_called(
     curl = shlex.split(ask_command(directory, 'It\'s "x"').replace("\\\n", " "))
     assert curl[:2] == ["curl", "-d"] and json.loads(curl[2]) == {"inputs": {"text": ['It\'s "x"']}}
     assert curl[3] == f"http://localhost:8501/v1/models/{name}:predict"
+
+
+def test_the_readme_mounts_the_folder_as_it_is_called():
+    command = shlex.split(serve_command("/x/my model/1", "./my model").replace("\\\n", " "))
+    assert "./my model:/models/my-model:ro" in command
 
 
 def test_the_server_is_started_as_the_docs_say():

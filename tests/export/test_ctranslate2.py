@@ -184,6 +184,10 @@ def test_what_has_no_equivalent_is_named(untrained, tokenizer, tmp_path, monkeyp
     monkeypatch.setitem(NORMS, "batch_norm", keras.layers.BatchNormalization)
     with pytest.raises(ValueError, match="norm BatchNormalization has no equivalent"):
         export_ctranslate2(untrained(norm="batch_norm"), tokenizer, tmp_path / "model")
+    model = untrained()
+    model.quantize("int8")
+    with pytest.raises(ValueError, match=r"The model is quantized; export it before quantize\(\)"):
+        export_ctranslate2(model, tokenizer, tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
 

@@ -1,11 +1,12 @@
 """The fastest precision is found by timing, and what cannot be made is left out."""
 
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from keras_transformer import Beam, LanguageModel, TextGenerator, Translator
+from keras_transformer import Beam, LanguageModel, TextGenerator, Transformer, Translator
 from keras_transformer.export import packed, precision
 from keras_transformer.export.precision import fastest_precision, in_precision, timed_search
 
@@ -59,6 +60,27 @@ def test_a_float_that_cannot_be_made_is_an_error(machine):
     machine(float32=None, bfloat16=None, int8=None)
     with pytest.raises(RuntimeError):
         fastest_precision(None)
+
+
+def test_a_search_is_timed_on_ids_that_the_source_has(tokenizer):
+    sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8, "tied_embeddings": "none"}
+    vocabularies = tokenizer.vocab_size, tokenizer.vocab_size + 100
+    names = ("source_vocab_size", "target_vocab_size")
+    model = Transformer(**sizes, **dict(zip(names, vocabularies, strict=True)))
+    translator = Translator(model, tokenizer, "greedy", max_length=2, max_source_length=200)
+    assert timed_search(translator.graph)(4).shape[0] == 4
+
+
+@pytest.mark.parametrize("change", [("quantize", "int8"), ("enable_lora", 2)])
+def test_weights_of_another_form_are_refused_with_the_remedy(change, tokenizer):
+    sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
+    model = Transformer(**sizes, source_vocab_size=tokenizer.vocab_size)
+    translator = Translator(model, tokenizer, "greedy", max_length=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras's, of layers without products
+        getattr(model, change[0])(change[1])
+    with pytest.raises(ValueError, match=r"before quantize\(\); with LoRA, save_run and load_run"):
+        in_precision(translator.graph, "float32")
 
 
 @pytest.mark.slow

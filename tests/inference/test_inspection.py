@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from keras_transformer import Beam, Sample, Translator, beam_search
+from keras_transformer import Beam, Ensemble, Sample, Translator, beam_search
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID, UNK_ID
 from keras_transformer.decoding.history import RETURNED
 from keras_transformer.inference.inspection import inspect_translation
@@ -80,6 +80,12 @@ def test_maps_are_the_models_weights_for_this_pair(inspection, trained):
 def test_a_blank_sentence_is_an_error(text, trained, tokenizer):
     with pytest.raises(ValueError, match="The sentence must have words to look at, but is"):
         inspect_translation(Translator(trained, tokenizer), text)
+
+
+def test_an_ensemble_has_no_maps(trained, tokenizer):
+    translator = Translator(Ensemble([trained, trained]), tokenizer)
+    with pytest.raises(TypeError, match="translator.model must be a Transformer.*one by one"):
+        inspect_translation(translator, "a dog")
 
 
 def test_sampling_has_no_tree(trained, tokenizer):

@@ -159,10 +159,12 @@ def test_of_a_long_prompt_the_last_tokens_are_read(generators, tokenizer):
     assert len(tokens) > 40
     cut = tokenizer.detokenize([tokens[-12:]]).numpy()[0].decode()
     assert tokens_of(tokenizer, cut) == tokens[-12:]
-    long = generators("greedy").generate([tokenizer.detokenize([tokens]).numpy()[0].decode()])
+    with pytest.warns(UserWarning, match="1 of 1 prompts are longer than the 12 tokens"):
+        long = generators("greedy").generate([tokenizer.detokenize([tokens]).numpy()[0].decode()])
     assert long.continuations == generators("greedy").generate([cut]).continuations
 
 
+@pytest.mark.filterwarnings("ignore:.*prompts are longer")
 def test_a_space_at_the_end_of_a_prompt_belongs_to_the_next_word(generators, sentences):
     prompts = [
         text[:i] for text in sum(sentences, []) for i in range(5, len(text)) if text[i] == " "
@@ -191,6 +193,19 @@ def test_what_was_not_read_and_what_did_not_end_is_said(generators, tokenizer):
     output = generators("greedy").graph.generate(tf.constant(texts), tf.constant([12, 12, 1]))
     assert output["prompt_cut"].numpy().tolist() == [False, True, False]
     assert output["ended"].numpy().tolist()[::2] == [True, False]
+
+
+def test_a_prompt_may_fill_the_model_though_the_beam_is_wide(tokenizer):
+    sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8, "max_length": 16}
+    model = LanguageModel(vocab_size=tokenizer.vocab_size, **sizes)
+    prompt = tokenizer.detokenize([tokens_of(tokenizer, "a dog runs " * 9)[:15]])
+    full = prompt.numpy()[0].decode()
+    answers = []
+    for size in (5, 6):  # 15 is a multiple of one of them
+        generator = TextGenerator(model, tokenizer, Beam(size=size), max_length=1)
+        answers.append(generator.generate([full, "a"]))
+    np.testing.assert_allclose(answers[0].scores, answers[1].scores, rtol=1e-4)
+    assert answers[0].texts == answers[1].texts
 
 
 # Scores of given text.
