@@ -4,13 +4,15 @@ A weight is a small integer times a scale of its column; a number of the other m
 integer times a scale of its row. So a row's result depends on no other row. The sums of products
 of integers are exact. Softmax, normalization, residual sums and scores are not computed here.
 
-The operation is oneDNN's, which TensorFlow calls only if `TF_ENABLE_ONEDNN_OPTS` allows it.
+The operation is oneDNN's, and packs a matrix when it first multiplies by it.
 """
 
 import functools
 
 import numpy as np
 import tensorflow as tf
+
+AttrValue = tf.compat.v1.AttrValue
 
 # Numbers become integers up to these, either way. Processors without VNNI add two products in 16
 # bits, and `2 * (2 * 90) * 91` is below 2^15: so the sums are exact on all of them.
@@ -19,9 +21,11 @@ LARGEST_ACTIVATION, LARGEST_WEIGHT = 90, 91
 ZERO_POINT = LARGEST_ACTIVATION
 # The largest number of a row of zeros is taken to be this.
 TINY = 1e-30
-# If the number of columns is a multiple of the first, oneDNN copies the matrix in every product. So
-# such a matrix gets some columns of zeros more.
-COPIED_MULTIPLE, SPARE_COLUMNS = 1024, 32
+# oneDNN packs a matrix before it multiplies, which takes longer than a product of few rows. The
+# operation with a function in Python, `QuantizedMatMulWithBiasAndDequantize`, packs it in every
+# call, unless it is a constant of the graph. This one, which TensorFlow makes of others when it
+# optimizes a graph, keeps what it has packed.
+OPERATION = "_QuantizedMatMul"
 
 
 class Int8Matrix:
@@ -29,16 +33,11 @@ class Int8Matrix:
 
     Args:
         kernel: array (D, E) of floats.
-        single_row: whether to be fast for one row, too. oneDNN copies the matrix for such a
-            product, which takes longer than the product of two rows.
     """
 
-    def __init__(self, kernel, single_row: bool = False):
-        self.single_row = single_row
+    def __init__(self, kernel):
         values, scales = quantize_columns(np.asarray(kernel, "float32"))  # (D, E), (E,)
-        if values.shape[1] % COPIED_MULTIPLE == 0:
-            values = np.pad(values, [(0, 0), (0, SPARE_COLUMNS)])  # (D, E or more)
-        corrections = -ZERO_POINT * values.sum(axis=0, dtype="int32")  # (E or more,)
+        corrections = -ZERO_POINT * values.sum(axis=0, dtype="int32")  # (E,)
         self.values = tf.Variable(tf.bitcast(values, tf.qint8), trainable=False)
         self.scales = tf.Variable(scales / LARGEST_ACTIVATION, trainable=False)
         self.corrections = tf.Variable(corrections.astype("float32"), trainable=False)
@@ -57,14 +56,9 @@ class Int8Matrix:
         Returns:
             float32 tensor (rows, E).
         """
-        if self.single_row:
-            x = tf.pad(x, [[0, 1], [0, 0]])  # (rows or one more, D)
-        levels, largest = quantize_rows(x)  # (rows or one more, D), (rows or one more, 1)
-        sums = integer_sums(levels, self.values, self.corrections)  # (..., E or more)
-        columns = self.scales.shape[0]
-        sums = sums if sums.shape[1] == columns else sums[:, :columns]  # (..., E)
-        y = sums * largest * self.scales  # (rows or one more, E)
-        return y[:-1] if self.single_row else y
+        levels, largest = quantize_rows(x)  # (rows, D), (rows, 1)
+        sums = integer_sums(levels, self.values, self.corrections)  # (rows, E)
+        return sums * largest * self.scales
 
 
 class Int8Table:
@@ -110,30 +104,39 @@ def quantize_rows(x):
 
 
 def integer_sums(levels, values, corrections):
-    """Computes `levels values + corrections`, exactly.
+    """Computes `levels values + corrections`, exactly, in a graph.
 
     Args:
         levels: quint8 (rows, D).
-        values: qint8 (D, E).
-        corrections: float32 (E,), integers.
+        values: qint8 (D, E), the same in all calls.
+        corrections: float32 (E,), integers, the same in all calls.
 
     Returns:
         float32 (rows, E).
     """
-    # With these ranges and this mode the operation scales nothing.
-    return tf.raw_ops.QuantizedMatMulWithBiasAndDequantize(
-        a=levels,
-        b=values,
-        bias=corrections,
-        min_a=0.0,
-        max_a=255.0,
-        min_b=-127.0,
-        max_b=127.0,
-        min_freezed_output=0.0,
-        max_freezed_output=0.0,
-        Toutput=tf.float32,
-        input_quant_mode="SCALED",
+    operands = [tf.convert_to_tensor(x) for x in (levels, values, corrections)]
+    ranges = [tf.constant(x) for x in (0.0, 255.0, -127.0, 127.0)]  # with these nothing is scaled
+    types = {
+        "T1": tf.quint8,
+        "T2": tf.qint8,
+        "Tdevice_inputs": [tf.quint8, tf.qint8, tf.float32],
+        "Thost_inputs": [tf.float32] * len(ranges),
+        "Tdevice_outputs": [tf.float32],
+    }
+    attributes = {name: _attribute(value) for name, value in types.items()}
+    attributes["fused_ops"] = AttrValue(list=AttrValue.ListValue(s=[b"BiasAdd", b"Dequantize"]))
+    graph, name = tf.compat.v1.get_default_graph(), "integer_sums"
+    operation = graph.create_op(
+        OPERATION, [*operands, *ranges], [tf.float32], name=name, attrs=attributes
     )
+    return operation.outputs[0]
+
+
+def _attribute(types):
+    """Returns a type, or a list of them, as an attribute of an operation."""
+    if isinstance(types, list):
+        return AttrValue(list=AttrValue.ListValue(type=[x.as_datatype_enum for x in types]))
+    return AttrValue(type=types.as_datatype_enum)
 
 
 @functools.cache
@@ -156,11 +159,10 @@ def check_int8() -> None:
 
     try:
         sums = multiply(levels.astype("uint8"), values.astype("int8"))
-    except tf.errors.OpError as error:
+    except (RuntimeError, ValueError, tf.errors.OpError) as error:
         raise RuntimeError(
-            'precision="int8" needs TensorFlow\'s products of oneDNN, which are off: set '
-            "TF_ENABLE_ONEDNN_OPTS=1 in the environment before TensorFlow is imported, here and "
-            "where the export is served."
+            'precision="int8" needs products of integers, which this TensorFlow has not on this '
+            f'processor ({str(error).splitlines()[0]}); use "float32".'
         ) from error
     if not np.array_equal(sums, levels @ values + corrections):
         raise RuntimeError(

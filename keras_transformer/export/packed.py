@@ -80,7 +80,7 @@ def dense_layers(model):
 def int8_matrix(kernel, rows) -> Int8Matrix | None:
     """Makes a kernel (D, E) integers, if it is faster so, for so many rows each."""
     if int8_wins(*kernel.shape, *rows):
-        return Int8Matrix(kernel, single_row=1 in rows)
+        return Int8Matrix(kernel)
     return None
 
 

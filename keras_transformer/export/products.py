@@ -83,9 +83,8 @@ def int8_wins(depth: int, columns: int, *rows: int) -> bool:
     def multiply(x, kernel):
         return product(x, columns, kernel)
 
-    prepare = functools.partial(Int8Matrix, single_row=1 in rows)
     integers = many_products(
-        lambda x, matrix: matrix.multiply(x), depth, (depth, columns), prepare=prepare
+        lambda x, matrix: matrix.multiply(x), depth, (depth, columns), prepare=Int8Matrix
     )
     floats = many_products(multiply, depth, (depth, columns))
     return math.prod(speedup(integers, floats, count) for count in rows) > 1

@@ -11,9 +11,6 @@ from pathlib import Path
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
-# What the names of some operations say, for TensorFlow's errors hold nothing but the name.
-TOLD = {"QuantizedMatMulWithBiasAndDequantize": "_needs_TF_ENABLE_ONEDNN_OPTS_1"}
-
 
 def shorten_graph(path) -> None:
     """Rewrites a SavedModel with the same functions in fewer and smaller nodes."""
@@ -50,7 +47,7 @@ def shorten_function(function) -> dict[str, str]:
     for node in function.node_def:
         node.attr.pop("_output_shapes", None)
         # An argument never begins with a capital.
-        names[node.name] = name = f"N{len(nodes)}{TOLD.get(node.op, '')}"
+        names[node.name] = name = f"N{len(nodes)}"
         if node.op == "Const" and not node.input:
             key = node.device, node.attr["value"].SerializeToString(deterministic=True)
             names[node.name] = constants.setdefault(key, name)

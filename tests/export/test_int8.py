@@ -56,20 +56,13 @@ def test_a_row_does_not_depend_on_the_others(multiply, random):
     np.testing.assert_array_equal(graph(x[::-1])[::-1], together)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 4])
-@pytest.mark.parametrize("depth, columns", SHAPES)
-def test_a_matrix_for_single_rows_multiplies_as_another_one(random, depth, columns, rows):
-    kernel, x = random(depth, columns), random(4, depth)[:rows]
-    one, other = (Int8Matrix(kernel, single_row=single_row) for single_row in (True, False))
-    np.testing.assert_array_equal(
-        graph_of(one.multiply, depth)(x), graph_of(other.multiply, depth)(x)
-    )
-
-
-def test_a_matrix_whose_rows_onednn_would_copy_has_spare_columns(random):
-    wide, narrow = (Int8Matrix(random(4, columns)) for columns in (2048, 2047))
-    assert wide.values.shape == (4, 2048 + int8.SPARE_COLUMNS) and wide.scales.shape == (2048,)
-    assert narrow.values.shape == (4, 2047)
+@pytest.mark.parametrize("depth, columns", [*SHAPES, (512, 1024)])
+def test_a_packed_matrix_serves_any_number_of_rows(random, depth, columns):
+    """oneDNN packs a matrix for the first call, and may want it in another form for another."""
+    graph, x = graph_of(Int8Matrix(random(depth, columns)).multiply, depth), random(200, depth)
+    together = graph(x).numpy()
+    for rows in (1, 64, 2, 16, 1, 200):
+        np.testing.assert_array_equal(graph(x[:rows]), together[:rows])
 
 
 def test_no_row_is_no_row_and_zeros_are_zeros(multiply):
@@ -127,6 +120,7 @@ def test_a_tensorflow_without_products_of_integers_is_refused(monkeypatch):
 
     check_int8.cache_clear()
     monkeypatch.setattr(int8, "integer_sums", fail)
-    with pytest.raises(RuntimeError, match="set TF_ENABLE_ONEDNN_OPTS=1 in the environment"):
+    message = r"this TensorFlow has not on this processor \(Missing 0-th output\)"
+    with pytest.raises(RuntimeError, match=message):
         check_int8()
     check_int8.cache_clear()

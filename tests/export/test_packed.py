@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import LanguageModel, Transformer
-from keras_transformer.export import packed, products
+from keras_transformer.export import int8, packed, products
 from keras_transformer.export.precision import serving_copy
 
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 24}
@@ -84,7 +84,7 @@ def test_a_model_of_integers_is_close_to_that_of_floats(layouts, randomize, kind
     assert matrices == {"<dtype: 'qint8'>", "<dtype: 'int8'>"}
     nodes = [node.op for node in graph.graph.as_graph_def().node]
     dense = len(list(packed.dense_layers(copy)))
-    assert nodes.count("QuantizedMatMulWithBiasAndDequantize") == dense + 1  # the logits
+    assert nodes.count(int8.OPERATION) == dense + 1  # the logits
     assert "MatMul" not in nodes
 
 

@@ -18,6 +18,9 @@ TEXT_OPS = {
     "TFText>FastWordpieceDetokenize",
 }
 
+# TensorFlow's own for products of integers, which has no function in Python; see `export/int8.py`.
+INTEGER_OPS = {"_QuantizedMatMul"}
+
 # Ops that call Python, need XLA, write to the server's log, or draw from a hidden random state.
 FORBIDDEN = re.compile("Xla|.*PyFunc|Print|Rng|NonDeterministic|Stateful(?!PartitionedCall)")
 
@@ -47,4 +50,4 @@ def refused(path) -> set[str]:
             ops |= {node.op for node in nodes}
             compiled |= {"jit_compile" for node in nodes if node.attr["_XlaMustCompile"].b}
     assert "Placeholder" in ops, "no ops were read"
-    return (ops - core_ops() - TEXT_OPS) | compiled
+    return (ops - core_ops() - TEXT_OPS - INTEGER_OPS) | compiled

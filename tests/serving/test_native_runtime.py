@@ -136,9 +136,10 @@ def test_integers_give_the_same_bytes(name, exported, run_native, sentences, tmp
     native = run_native(path, texts, name)
     for output, values in expected.items():
         assert native[output].tolist() == values.numpy().tolist() or output == "attention", output
+    # Integers need no variable; the floats beside them may differ in their last digits.
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    with pytest.raises(AssertionError, match="Missing 0-th output from .*ONEDNN_OPTS_1"):
-        run_native(path, texts, name)
+    without = run_native(path, texts, name)
+    assert without["translation"].tolist() == expected["translation"].numpy().tolist()
 
 
 @pytest.mark.parametrize("signature", ["greedy", "beam"])
