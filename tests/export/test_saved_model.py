@@ -141,7 +141,7 @@ def test_what_is_no_saved_model_is_seen(tmp_path):
 # What is in a version
 
 
-def test_signatures_are_those_wanted(translator):
+def test_signatures_are_those_wanted(translator, tmp_path):
     def names(wanted):
         return set(serving_module(translator.graph, "float32", wanted).signature_functions)
 
@@ -150,7 +150,8 @@ def test_signatures_are_those_wanted(translator):
     assert names(()) == {"serving_default"}
     assert names(["nbest", "score"]) == {"serving_default", "nbest", "score"}
     with pytest.raises(ValueError, match="signatures must be one of .*, but is 'best'"):
-        names(["best"])
+        translator.export(tmp_path / "export", precision="auto", signatures=["best"])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

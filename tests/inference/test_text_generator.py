@@ -29,6 +29,7 @@ from keras_transformer.decoding.strategies import length_penalty
 from keras_transformer.export.precision import serving_copy
 from tests.serving.served_ops import refused
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*prompts are longer")
 # A prompt of each length, one longer than the model reads, and one that it has never seen.
 PROMPTS = ["a", "", "two big cats", "eine Kat", "the dog sleeps " * 9, "\U0001f600 \n x"]
 # Hot and narrow: what is drawn is rarely the most probable token, but one that is learnt.
@@ -164,7 +165,6 @@ def test_of_a_long_prompt_the_last_tokens_are_read(generators, tokenizer):
     assert long.continuations == generators("greedy").generate([cut]).continuations
 
 
-@pytest.mark.filterwarnings("ignore:.*prompts are longer")
 def test_a_space_at_the_end_of_a_prompt_belongs_to_the_next_word(generators, sentences):
     prompts = [
         text[:i] for text in sum(sentences, []) for i in range(5, len(text)) if text[i] == " "
