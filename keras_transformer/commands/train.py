@@ -193,8 +193,7 @@ def fit(model, callbacks, data, resumes, options) -> None:
                 callbacks=[*callbacks.all, *workers.callbacks(options)],
             )
         callbacks.report_stop()
-    if workers.is_first(options):
-        callbacks.finish()
+    callbacks.finish()
     log(f"trained {duration(time.monotonic() - start)}")
 
 

@@ -84,10 +84,8 @@ def test_a_mean_that_nobody_asked_for_is_kept_unless_an_epoch_is_clearly_better(
     run = SimpleNamespace(model=None, tokenizer=None, out=None, options=options, mean=None)
     run.translations, run.best = monitor, SimpleNamespace(best=best, epoch=4)
     # If not the mean, the best epoch is saved again: an earlier start may have saved its mean.
-    run.weights, run._save = (
-        SimpleNamespace(path=lambda epoch: epoch),
-        lambda: loaded.append("saved"),
-    )
+    run.weights, run._shared = SimpleNamespace(path=lambda epoch: epoch), lambda paths: paths
+    run._save = lambda: loaded.append("saved")
     run.checkpoint, run.on_kept = SimpleNamespace(epoch=5), lambda kept: None
     Callbacks._save_mean(run, 3)
     assert bool(saved) is is_kept and (run.mean is not None) is is_kept
@@ -140,9 +138,11 @@ def test_a_mean_is_of_fewer_epochs_where_fewer_were_trained_or_kept(
     for file in files[missing:]:
         file.touch()
     weights = SimpleNamespace(keep=10, last=lambda count: files[len(files) - count :])
+    options.out, options.strategy = tmp_path, "none"
     model = SimpleNamespace(lm_head_kernel=lambda: None)
     run = SimpleNamespace(options=options, weights=weights, model=model, logs=None)
     run.tokenizer = SimpleNamespace(vocab_size=1, pieces=lambda ids: [])
     run.checkpoint, run._save_mean = SimpleNamespace(epoch=epochs), lambda count: None
+    run._shared = lambda paths: Callbacks._shared(run, paths)
     Callbacks.finish(run)
     assert len(found) == number

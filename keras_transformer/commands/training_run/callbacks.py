@@ -173,8 +173,7 @@ class Callbacks:
             number = recipe.epochs_of_mean(self.checkpoint.epoch)
         if number:
             # Epochs of a run that kept fewer before are not there.
-            paths = self.weights.last(min(number, self.weights.keep))
-            paths = [path for path in paths if path.is_file()]
+            paths = self._shared(self.weights.last(min(number, self.weights.keep)))
             with stage(f"averaging {counted(len(paths), 'epoch')}", quiet=self.options.quiet):
                 epoch_weights.average_weights(self.model, paths)
                 self._save_mean(len(paths))
@@ -200,12 +199,19 @@ class Callbacks:
             name = METRICS[self.options.metric]
             log(f"their mean has {name} {value:.1f}, less than the best epoch, which is kept")
             # An earlier start of the run may have saved its mean.
-            epoch_weights.average_weights(self.model, [self.weights.path(self.best.epoch)])
+            best = self._shared([self.weights.path(self.best.epoch)])
+            epoch_weights.average_weights(self.model, best)
             self._save()
             return
         save_run(self.model, self.tokenizer, self.out, dtype="float32")
         self.mean = kept_mean(last - number + 1, last, scores, self.options)
         self.on_kept(self.mean)
+
+    def _shared(self, paths):
+        """Returns those of some weights that are there; of all workers, the first one's."""
+        names = [path.name for path in paths if path.is_file()]
+        workers.share_files(self.options, [f"{CHECKPOINTS}/{epoch_weights.EPOCHS}"])
+        return workers.share_files(self.options, [f"{CHECKPOINTS}/{name}" for name in names])
 
     def _monitors(self, texts, batches) -> list:
         """Makes the callbacks that show how the model translates the text to validate on."""

@@ -54,11 +54,26 @@ def share_run(options) -> None:
         newest = [f"{CHECKPOINTS}/{path.name}" for path in states(out)[-1:]]
         tokenizer = str(tokenizer_path(out).relative_to(out))
         names = [name for name in (RECORD, tokenizer, *newest) if (out / name).is_file()]
-    for name in workers.told_by_first(names):
+    share_files(options, names)
+
+
+def share_files(options, names: list[str]) -> list[Path]:
+    """Gives all workers files of the first one's run directory.
+
+    Args:
+        options: those of `train`.
+        names: the paths in the run directory, of the first worker; those of others are not used.
+
+    Returns:
+        The paths of the files, which are this worker's own.
+    """
+    out, names = Path(options.out), agreed(options, names)
+    for name in names if several(options) else ():
         data = workers.bytes_of_first((out / name).read_bytes() if is_first(options) else b"")
         if not is_first(options):
             make_directory((out / name).parent)
             (out / name).write_bytes(data)
+    return [out / name for name in names]
 
 
 def agreed(options, value):
