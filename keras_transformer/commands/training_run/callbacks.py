@@ -199,8 +199,8 @@ class Callbacks:
             name = METRICS[self.options.metric]
             log(f"their mean has {name} {value:.1f}, less than the best epoch, which is kept")
             # An earlier start of the run may have saved its mean.
-            best = self._shared([self.weights.path(self.best.epoch)])
-            epoch_weights.average_weights(self.model, best)
+            paths = self._shared([self.weights.path(self.best.epoch)])
+            epoch_weights.average_weights(self.model, paths)
             self._save()
             return
         save_run(self.model, self.tokenizer, self.out, dtype="float32")
