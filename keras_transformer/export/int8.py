@@ -14,11 +14,13 @@ import tensorflow as tf
 
 AttrValue = tf.compat.v1.AttrValue
 
-# Numbers become integers up to these, either way. Processors without VNNI add two products in 16
-# bits, and `2 * (2 * 90) * 91` is below 2^15: so the sums are exact on all of them.
-LARGEST_ACTIVATION, LARGEST_WEIGHT = 90, 91
+# Numbers become integers up to this, either way.
+LARGEST = 127
 # oneDNN takes unsigned activations. 0 becomes this; `corrections` undo it.
-ZERO_POINT = LARGEST_ACTIVATION
+ZERO_POINT = LARGEST
+# Processors without VNNI add the products of two neighbours of a column in 16 bits. The neighbours
+# are 129 together at most, and `2 * 127 * 129` is below 2^15: so sums are exact on all of them.
+LARGEST_PAIR = 129
 # The largest number of a row of zeros is taken to be this.
 TINY = 1e-30
 # oneDNN packs a matrix before it multiplies, which takes longer than a product of few rows. The
@@ -36,10 +38,12 @@ class Int8Matrix:
     """
 
     def __init__(self, kernel):
-        values, scales = quantize_columns(np.asarray(kernel, "float32"))  # (D, E), (E,)
+        kernel = np.asarray(kernel, "float32")
+        scales = column_scales(kernel)  # (E,)
+        values = np.rint(kernel / scales).astype("int8")  # (D, E)
         corrections = -ZERO_POINT * values.sum(axis=0, dtype="int32")  # (E,)
         self.values = tf.Variable(tf.bitcast(values, tf.qint8), trainable=False)
-        self.scales = tf.Variable(scales / LARGEST_ACTIVATION, trainable=False)
+        self.scales = tf.Variable(scales / LARGEST, trainable=False)
         self.corrections = tf.Variable(corrections.astype("float32"), trainable=False)
 
     @property
@@ -69,8 +73,10 @@ class Int8Table:
     """
 
     def __init__(self, table):
-        values, scales = quantize_columns(np.asarray(table, "float32").T)  # (D, V), (V,)
-        self.values = tf.Variable(np.ascontiguousarray(values.T), trainable=False)
+        table = np.asarray(table, "float32")
+        scales = largest_of(table, axis=1) / LARGEST  # (V,)
+        values = np.rint(table / scales[:, None]).astype("int8")  # (V, D)
+        self.values = tf.Variable(values, trainable=False)
         self.scales = tf.Variable(scales, trainable=False)
 
     @property
@@ -84,10 +90,21 @@ class Int8Table:
         return rows * tf.gather(self.scales, ids)[..., None]
 
 
-def quantize_columns(matrix):
-    """Returns int8 (D, E) and float32 scales (E,); multiplied, they are close to `matrix`."""
-    scales = np.abs(matrix).max(axis=0, initial=TINY) / LARGEST_WEIGHT  # (E,)
-    return np.rint(matrix / scales).astype("int8"), scales
+def column_scales(matrix):
+    """Returns the smallest scale (E,) of each column of `matrix` (D, E) with which sums are exact.
+
+    No integer is then larger than `LARGEST`, and no two neighbours of one sign are larger than
+    `LARGEST_PAIR` together.
+    """
+    even = np.pad(matrix, [(0, len(matrix) % 2), (0, 0)])  # (D or D + 1, E)
+    pairs = np.where(even[::2] * even[1::2] > 0, even[::2] + even[1::2], 0)  # (pairs, E)
+    # Each of two neighbours may be rounded up by a half.
+    return np.maximum(largest_of(matrix) / LARGEST, largest_of(pairs) / (LARGEST_PAIR - 1))
+
+
+def largest_of(matrix, axis=0):
+    """Returns the largest size of a number in each column, or along another axis; above 0."""
+    return np.abs(matrix).max(axis=axis, initial=TINY)
 
 
 def quantize_rows(x):
@@ -99,7 +116,7 @@ def quantize_rows(x):
     """
     largest = tf.maximum(tf.reduce_max(tf.abs(x), axis=1, keepdims=True), TINY)  # (rows, 1)
     # A cast cuts, so half of a step is added.
-    levels = x * (LARGEST_ACTIVATION / largest) + (ZERO_POINT + 0.5)  # (rows, D)
+    levels = x * (LARGEST / largest) + (ZERO_POINT + 0.5)  # (rows, D)
     return tf.bitcast(tf.cast(levels, tf.uint8), tf.quint8), largest
 
 
@@ -147,9 +164,11 @@ def check_int8() -> None:
         RuntimeError: if it does not.
     """
     random = np.random.default_rng(0)
-    levels = random.integers(0, 2 * LARGEST_ACTIVATION + 1, (5, 512))
-    values = random.integers(-LARGEST_WEIGHT, LARGEST_WEIGHT + 1, (512, 48))
-    levels[0], values[:, 0], values[:, 1] = 2 * LARGEST_ACTIVATION, LARGEST_WEIGHT, -LARGEST_WEIGHT
+    levels = random.integers(0, 2 * LARGEST + 1, (5, 512))
+    values = random.integers(-LARGEST_PAIR // 2 + 1, LARGEST_PAIR // 2 + 1, (512, 48))
+    # The largest that a column may have, of either sign, and the largest number to multiply it by.
+    values[:, 0] = np.resize([LARGEST, LARGEST_PAIR - LARGEST], 512)
+    values[:, 1], levels[0] = -values[::-1, 0], 2 * LARGEST
     corrections = -ZERO_POINT * values.sum(axis=0)  # (48,)
 
     @tf.function(autograph=False)
