@@ -7,7 +7,13 @@ import keras
 from keras import ops
 
 from keras_transformer.backend import all_finite
-from keras_transformer.checks import check_count, check_heads, check_positive_int, check_quantiles
+from keras_transformer.checks import (
+    check_count,
+    check_heads,
+    check_positive_int,
+    check_quantiles,
+    check_rate,
+)
 from keras_transformer.forecasting.inputs import Window, checked_inputs, read_window
 from keras_transformer.forecasting.instance_normalization import normalize_windows
 from keras_transformer.forecasting.loss import ForecastLoss, check_loss, check_targets
@@ -116,7 +122,7 @@ class Forecaster(SequenceModel):
         self.patch_projection = Dense(
             d_model, kernel_initializer="lecun_normal", name="patch_projection", dtype=policy
         )
-        self.dropout_layer = Dropout(dropout, name="dropout", dtype=policy)
+        self.dropout_layer = Dropout(check_rate("dropout", dropout), name="dropout", dtype=policy)
         self.encoder = Encoder(
             num_layers, d_model, num_heads, d_ff, name="encoder", dtype=policy, **options
         )
@@ -124,7 +130,7 @@ class Forecaster(SequenceModel):
         self.output_projection = Dense(outputs, name="output_projection", dtype=policy)
         linear = {"use_bias": False, "kernel_initializer": "zeros", "dtype": "float32"}
         self.autoregression = Dense(horizon, **linear, name="autoregression")
-        # Row 0 is the last patch: a position says how far it is from the end of the horizon.
+        # The last patch has position 0: a position says how far it is from the end of the horizon.
         self.positions = sinusoidal_positions(sum(self.num_patches), d_model)[::-1]  # (N + M, D)
         self.build()
 
@@ -214,7 +220,8 @@ class Forecaster(SequenceModel):
         check_targets(y, self.horizon, self.num_features)
         if not isinstance(self.loss, ForecastLoss):
             y = all_finite(y, "A target is missing, which only ForecastLoss leaves out.")
-        y = ops.divide_no_nan(y, scale)
+        # The quotient of NaN and 0 would be 0, and so a step that is known.
+        y = ops.where(ops.isfinite(y), ops.divide_no_nan(y, scale), y)
         y_pred = ops.divide_no_nan(y_pred, scale[..., None])
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 

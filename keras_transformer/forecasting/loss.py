@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_transformer.checks import check_quantiles
+from keras_transformer.checks import check_choice, check_quantiles
 from keras_transformer.training.distribution import replicas, sum_over_replicas
 from keras_transformer.type_hints import Tensor, TensorLike
 
@@ -47,7 +47,8 @@ class ForecastLoss(keras.losses.Loss):
 
     Args:
         quantiles: the Q levels; give those of the `Forecaster`.
-        reduction: see `keras.losses.Loss`.
+        reduction: "sum_over_batch_size" for the mean over known steps; None for one value per
+            step and feature, such that their plain mean is that mean.
         name: the loss's name.
 
     Call arguments:
@@ -59,8 +60,8 @@ class ForecastLoss(keras.losses.Loss):
         Scalar, float32: the mean over windows, known steps and features; 0 if no step is known.
 
     Raises:
-        ValueError: if the levels do not rise within (0, 1), if `y_pred` has another number of
-            quantiles, or if `y_true` does not have one axis less than `y_pred`.
+        ValueError: if the levels do not rise within (0, 1), for another `reduction`, if `y_pred`
+            has another number of quantiles, or if `y_true` does not have one axis less than it.
 
     Example:
         >>> loss = ForecastLoss(quantiles=(0.5,))
@@ -74,6 +75,7 @@ class ForecastLoss(keras.losses.Loss):
         reduction: str | None = "sum_over_batch_size",
         name: str = "forecast_loss",
     ):
+        check_choice("reduction", reduction, ("sum_over_batch_size", None))
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.quantiles = check_quantiles(quantiles)
 
@@ -132,7 +134,11 @@ def check_loss(loss, quantiles: Sequence[float]) -> None:
         ValueError: if the forecast has quantiles and the loss is one of `keras.losses`.
     """
     of_keras = vars(keras.losses).values()
-    if quantiles and (isinstance(loss, str) or loss in of_keras or type(loss) in of_keras):
+
+    def is_of_keras(x):
+        return isinstance(x, str) or x in of_keras or type(x) in of_keras
+
+    if quantiles and any(map(is_of_keras, keras.tree.flatten(loss))):
         raise ValueError(
             f"loss={loss!r} compares a target with one number, but the forecast is a mean and "
             f"{len(quantiles)} quantiles; use ForecastLoss(quantiles={quantiles}), or make the "

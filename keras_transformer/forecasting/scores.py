@@ -69,18 +69,20 @@ def naive_error(history: Numbers, period: int = 1) -> float:
         A positive number.
 
     Raises:
-        ValueError: if the history is not a vector longer than a period, has no two known steps
-            one period apart, or repeats itself exactly.
+        ValueError: if the period is not a positive integer, or if the history is not a vector
+            longer than a period, has no two known steps one period apart, or repeats itself
+            exactly.
 
     Example:
         >>> naive_error([1.0, 2.0, 4.0, 5.0], period=2)
         3.0
     """
+    check_positive_int("period", period)
     history = np.asarray(history, "float64")
-    if history.ndim != 1 or len(history) <= period or period < 1:
+    if history.ndim != 1 or len(history) <= period:
         raise ValueError(
-            f"history must be a vector of more than period={period!r} numbers (and period at "
-            f"least 1), but has the shape {history.shape}."
+            f"history must be a vector of more than period={period} numbers, but has the shape "
+            f"{history.shape}."
         )
     history = np.where(np.isfinite(history), history, np.nan)
     errors = np.abs(history[period:] - history[:-period])
@@ -156,9 +158,15 @@ def scaled_pinball(
         0.25
     """
     levels = np.asarray(check_quantiles(quantiles))  # (Q,)
-    targets = np.asarray(targets, "float64")[..., None]
-    targets, forecasts = _same_shape(np.repeat(targets, len(levels), -1), forecasts)
-    errors = targets - forecasts  # (..., Q)
+    targets, forecasts = (np.asarray(x, "float64") for x in (targets, forecasts))
+    if not len(levels) or forecasts.shape[-1:] != levels.shape:
+        raise ValueError(
+            f"forecasts must end in one number for each of {len(levels)} quantiles, at least one, "
+            f"but have the shape {forecasts.shape}."
+        )
+    for forecast in np.moveaxis(forecasts, -1, 0):
+        _same_shape(targets, forecast)
+    errors = targets[..., None] - forecasts  # (..., Q)
     losses = np.maximum(levels * errors, (levels - 1) * errors)
     return float(np.mean(losses) / naive_error(history, period))
 

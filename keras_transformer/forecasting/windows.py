@@ -116,6 +116,8 @@ def rolling_windows(
         array([4., 5., 6., 7., 8.], dtype=float32)
     """
     check_positive_int("stride", stride)
+    check_positive_int("history_length", history_length)
+    check_positive_int("horizon", horizon)
     first = history_length if min_history is None else check_count("min_history", min_history)
     sizes = {"history_length": history_length, "horizon": horizon}
     inputs, targets = _concatenate(

@@ -459,6 +459,15 @@ def test_missing_targets_do_not_count(random):
     assert all(np.isfinite(weight).all() for weight in model.get_weights())
 
 
+def test_missing_targets_of_a_window_without_scale_do_not_count(random):
+    model = Forecaster(**SERIES_OF_TWO)
+    model.compile("sgd", ForecastLoss(model.quantiles), run_eagerly=True)
+    history, targets = random(2, 8, 2), random(2, 3, 2)
+    history[1], targets[1] = 5.0, np.nan
+    alone = model.test_on_batch(history[:1], targets[:1])
+    np.testing.assert_allclose(model.test_on_batch(history, targets), alone, rtol=1e-6)
+
+
 def test_a_batch_of_missing_targets_changes_nothing(random):
     model = Forecaster(**SERIES_OF_TWO)
     model.compile(keras.optimizers.SGD(0.1), ForecastLoss(model.quantiles), run_eagerly=True)

@@ -49,3 +49,11 @@ def test_a_repeated_value_has_no_scale(value):
     windows = normalize_windows(np.full((1, 7, 1), value, "float32"))
     assert as_array(windows.level).item() == np.float32(value)
     assert as_array(windows.scale).item() == 0
+
+
+@pytest.mark.parametrize("value", [0.1, 123456.7])
+@pytest.mark.parametrize("real", [[1, 1, 1, 0], [0, 1, 1, 0], [1, 0, 1, 0]])
+def test_a_repeated_value_has_no_scale_wherever_padding_is(value, real):
+    windows = normalize_windows(np.full((1, 4, 1), value, "float32"), np.array([real], bool))
+    assert as_array(windows.level).item() == np.float32(value)
+    assert as_array(windows.scale).item() == 0

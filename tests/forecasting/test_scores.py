@@ -90,7 +90,11 @@ def test_seasonal_naive_quantiles_are_those_of_its_errors_so_many_seasons_ahead(
     [
         (lambda: mase([1.0], [1.0, 2.0], HISTORY), r"shapes are \(1,\) and \(2,\)"),
         (lambda: mase([], [], HISTORY), "no targets"),
-        (lambda: naive_error([1.0, 2.0], period=2), r"more than period=2 numbers .* shape \(2,\)"),
+        (lambda: naive_error(HISTORY, 1.5), "period must be an integer of at least 1"),
+        (lambda: scaled_pinball([6.0], [[]], (), HISTORY), r"0 quantiles, .* shape \(1, 0\)"),
+        (lambda: scaled_pinball([6.0], [[3.0]], (0.1, 0.9), HISTORY), r"each of 2 quantiles"),
+        (lambda: scaled_pinball([np.nan], [[3.0, 4.0]], (0.1, 0.9), HISTORY), "1 targets and 0"),
+        (lambda: naive_error([1.0, 2.0], period=2), r"more than period=2 numbers, .* shape \(2,\)"),
         (lambda: naive_error([[1.0], [2.0]]), r"must be a vector .* shape \(2, 1\)"),
         (lambda: naive_error([1.0, 2.0, 1.0, 2.0], 2), "repeats itself every 2 steps"),
         (lambda: mase([1.0, np.nan], [1.0, 2.0], HISTORY), "1 targets and 0 forecasts are NaN"),

@@ -116,6 +116,11 @@ def test_rolling_origins_leave_room_for_the_horizon():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (
+            lambda: rolling_windows(np.zeros(9), history_length=4.0, horizon=2),
+            "length must be an int",
+        ),
+        (lambda: rolling_windows(np.zeros(9), history_length=4, horizon=2.0), "horizon must be an"),
         (lambda: rolling_origins(10, 3, first=8), r"an integer in \[1, 7\].*but is 8"),
         (lambda: rolling_origins(10, 3, first=0), r"an integer in \[1, 7\].*but is 0"),
         (lambda: windows_at(np.zeros(10), [8], **SIZES), r"origins must be in \[0, 7\].*8 to 8"),
