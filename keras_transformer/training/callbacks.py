@@ -33,7 +33,9 @@ class TokensPerSecond(keras.callbacks.Callback):
         self.steps = 0
 
     def on_train_batch_end(self, batch, logs=None):
-        self.end, self.steps = time.perf_counter(), batch + 1
+        # The last execution of several steps may have fewer than `batch` says.
+        self.end = time.perf_counter()
+        self.steps = min(batch + 1, self.params["steps"] or batch + 1)
 
     def on_epoch_end(self, epoch, logs=None):
         tokens = self.num_target_tokens() * self.steps / (self.params["steps"] or self.steps)
@@ -48,7 +50,7 @@ class TokenLogs(keras.callbacks.Callback):
     last step. Place it before the callbacks that read the logs.
 
     Raises:
-        ValueError: when `fit` begins, if the model takes Keras's training step.
+        ValueError: when `fit` or `evaluate` begins, if the model takes Keras's training step.
 
     Example:
         >>> model = LanguageModel(num_layers=1, d_model=8, num_heads=2, d_ff=8, vocab_size=9)
@@ -63,6 +65,9 @@ class TokenLogs(keras.callbacks.Callback):
         self.values = {}
 
     def on_train_begin(self, logs=None):
+        self._check_step()
+
+    def _check_step(self):
         if getattr(self.model, "step_metrics", None) is None:
             raise ValueError(
                 "TokenLogs needs a Transformer or LanguageModel with loss=MaskedCrossentropy(...) "
@@ -76,6 +81,7 @@ class TokenLogs(keras.callbacks.Callback):
         self.values["gradient_norm"] = number(self.model.step_metrics.gradient_norm.result())
 
     def on_test_begin(self, logs=None):
+        self._check_step()
         # After this, Keras resets all metrics for the validation.
         self.values["perplexity"] = number(self.model.step_metrics.perplexity.result())
 
@@ -143,7 +149,8 @@ class KeepBest(keras.callbacks.Callback):
 
     Args:
         save: function without arguments that writes the model.
-        monitor: the entry of the epoch's logs to compare; if it is missing, every epoch is saved.
+        monitor: the entry of the epoch's logs to compare. An epoch without it is saved as long as
+            no epoch had it.
         mode: "max" if larger is better, "min" if smaller is.
 
     Example:
@@ -165,8 +172,7 @@ class KeepBest(keras.callbacks.Callback):
         """Remembers an epoch, also of a resumed run; returns whether no epoch before was better."""
         value = logs.get(self.monitor)
         is_number = value is not None and not math.isnan(value)  # a number is better than NaN
-        is_best = self.best is None or value is None
-        is_best |= is_number and not is_best and self.sign * (value - self.best) >= 0
+        is_best = self.best is None or is_number and self.sign * (value - self.best) >= 0
         if is_best:
             self.epoch = epoch + 1
             self.best = value if is_number else None
@@ -179,6 +185,9 @@ class UseAverage(keras.callbacks.Callback):
     Give the optimizer `use_ema=True`. The attribute `restore` is another callback: place it after
     the callbacks that should see the average. It puts the trained weights back.
 
+    Raises:
+        ValueError: when `fit` begins, if the optimizer has no average.
+
     Example:
         >>> optimizer = keras.optimizers.Adam(1e-3, use_ema=True)
         >>> average = UseAverage()
@@ -189,6 +198,14 @@ class UseAverage(keras.callbacks.Callback):
         super().__init__()
         self.trained = None
         self.restore = keras.callbacks.LambdaCallback(on_epoch_end=self._restore)
+
+    def on_train_begin(self, logs=None):
+        optimizer = self.model.optimizer
+        if not getattr(optimizer, "inner_optimizer", optimizer).use_ema:  # of a LossScaleOptimizer
+            raise ValueError(
+                "UseAverage needs the average of the weights that an optimizer with use_ema=True "
+                "keeps, but this one has none; add use_ema=True, or leave the callback out."
+            )
 
     def on_epoch_end(self, epoch, logs=None):
         self.trained = [keras.ops.copy(x.value) for x in self.model.trainable_variables]

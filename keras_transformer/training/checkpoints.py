@@ -133,9 +133,19 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 f"{self.directory} holds states of another run, such as {self.paths()[-1].name}; "
                 "call restore() to go on with that run, or name an empty directory."
             )
+        self._check_executions()
         if self.total_steps is None:
             self.total_steps = self.epoch * (self.params["steps"] or 0)
         self._saved = time.monotonic()
+
+    def _check_executions(self):
+        at_once, steps = self.model.steps_per_execution, self.params["steps"] or 0
+        if steps % at_once or self.step % at_once:
+            begin = f" from step {self.step} on" if self.step else ""
+            raise ValueError(
+                f"TrainingCheckpoint counts steps, so steps_per_execution={at_once} must divide "
+                f"the {steps} steps of an epoch{begin}; compile with steps_per_execution=1."
+            )
 
     def on_epoch_begin(self, epoch, logs=None):
         if signum := self.together(self._signal, True):

@@ -1,5 +1,6 @@
 """The weights of epochs on the disk, and their mean."""
 
+import math
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_transformer.checks import check_positive_int
 from keras_transformer.files import (
     FileError,
     fingerprint,
@@ -19,7 +21,7 @@ from keras_transformer.training.checkpoints import CheckpointError
 from keras_transformer.training.weights import load_weights, weights_as_bytes
 from keras_transformer.type_hints import KerasModel, StrPath
 
-WEIGHTS = "epoch-{:05d}.weights.h5"
+WEIGHTS, ANY_WEIGHTS = "epoch-{:05d}.weights.h5", "epoch-*.weights.h5"
 # Their sizes and hashes, in the same directory.
 EPOCHS = "epochs.json"
 
@@ -30,8 +32,8 @@ class EpochWeights(keras.callbacks.Callback):
     Args:
         directory: where to write the files; created if it is missing.
         keep: how many of the last epochs to keep, and how many of the best.
-        monitor: the entry of the logs that compares epochs; larger is better. If it is missing,
-            only the last epochs are kept.
+        monitor: the entry of the logs that compares epochs; larger is better. Epochs where it is
+            missing or NaN come last.
 
     Example:
         >>> weights = EpochWeights("runs/example/checkpoints", keep=3)
@@ -43,12 +45,12 @@ class EpochWeights(keras.callbacks.Callback):
     def __init__(self, directory: StrPath, *, keep: int = 10, monitor: str = "val_bleu"):
         super().__init__()
         self.directory = Path(directory)
-        self.keep = keep
+        self.keep = check_positive_int("keep", keep)
         self.monitor = monitor
         self.scores, self.fingerprints = {}, {}
 
     def on_train_begin(self, logs=None):
-        found = sorted(self.directory.glob(WEIGHTS.replace("{:05d}", "*")))
+        found = sorted(self.directory.glob(ANY_WEIGHTS))
         if found and not self.scores:
             raise CheckpointError(
                 f"{self.directory} holds weights of another run, such as {found[-1].name}; "
@@ -71,17 +73,18 @@ class EpochWeights(keras.callbacks.Callback):
         names = self.fingerprints.keys() & {path.name for path in kept}
         self.fingerprints = {name: self.fingerprints[name] for name in sorted(names)}
         write_json(self.directory / EPOCHS, self.fingerprints)
-        for old in self.directory.glob(WEIGHTS.replace("{:05d}", "*")):
+        for old in self.directory.glob(ANY_WEIGHTS):
             if old not in kept:
                 old.unlink()
 
     def replay(self, epoch, logs):
         """Remembers an epoch of a resumed run."""
-        self.scores[epoch + 1] = logs.get(self.monitor, float("-inf"))
+        score = logs.get(self.monitor, math.nan)
+        self.scores[epoch + 1] = -math.inf if math.isnan(score) else score
 
     def forget_after(self, epoch: int) -> None:
         """Removes the weights of later epochs, which a resumed run has no state of."""
-        for path in self.directory.glob(WEIGHTS.replace("{:05d}", "*")):
+        for path in self.directory.glob(ANY_WEIGHTS):
             if path > self.path(epoch):
                 path.unlink()
 
@@ -111,7 +114,7 @@ def average_weights(model: KerasModel, paths: Iterable[StrPath]) -> None:
 
     Raises:
         CheckpointError: if there are no files, or one is missing, was altered, or belongs to
-            another model.
+            another model. The model's weights are then as before.
 
     Example:
         >>> import tempfile
@@ -122,17 +125,25 @@ def average_weights(model: KerasModel, paths: Iterable[StrPath]) -> None:
     """
     paths = list(paths)
     if not paths:
-        raise CheckpointError("There are no weights to average; train with --keep first.")
-    sums = None
-    for path in map(Path, paths):
-        data = _saved_bytes(path)
-        try:
-            load_weights(model, data)
-        except ValueError as error:
-            raise CheckpointError(f"{path} holds no weights of this model: {error}") from error
-        values = [np.asarray(value, "float64") for value in model.get_weights()]
-        sums = values if sums is None else [a + b for a, b in zip(sums, values, strict=True)]
+        raise CheckpointError("There are no weights to average; name the files of some epochs.")
+    before, sums = model.get_weights(), None
+    try:
+        for path in map(Path, paths):
+            _load(model, path)
+            values = [np.asarray(value, "float64") for value in model.get_weights()]
+            sums = values if sums is None else [a + b for a, b in zip(sums, values, strict=True)]
+    except CheckpointError:
+        model.set_weights(before)
+        raise
     model.set_weights([total / len(paths) for total in sums])
+
+
+def _load(model, path):
+    data = _saved_bytes(path)
+    try:
+        load_weights(model, data)
+    except ValueError as error:
+        raise CheckpointError(f"{path} holds no weights of this model: {error}") from error
 
 
 def _saved_bytes(path) -> bytes:

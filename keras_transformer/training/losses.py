@@ -68,9 +68,10 @@ def token_weights(labels, sample_weight=None):
         sample_weight: optional weights, (B,) or broadcastable to (B, T).
 
     Returns:
-        Tensor (B, T), float32, 0 at padding.
+        Tensor (B, T), float32, 0 at padding, NaN at negative labels.
     """
     weights = ops.cast(padding_mask(labels, PAD_ID), "float32")  # (B, T)
+    weights = ops.where(labels < 0, float("nan"), weights)  # which a compiled check lets through
     return weights if sample_weight is None else weights * per_token(sample_weight, labels)
 
 
@@ -87,7 +88,11 @@ def num_real_tokens(labels):
 
 
 def ids_of_labels(labels):
-    """Casts labels to int32. On TensorFlow, negative ones, such as -100, are an error."""
+    """Casts labels to int32.
+
+    On TensorFlow, negative ones, such as -100, are an error. On JAX and with `jit_compile`, which
+    leave the check out, their loss is NaN.
+    """
     message = f"labels must be ids of at least 0; {PAD_ID} marks what does not count."
     return non_negative(ops.cast(labels, "int32"), message)
 

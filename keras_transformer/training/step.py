@@ -133,7 +133,7 @@ def run_batch(model, batch, *, training, parts=1, at_once=1, r_drop=0.0, with_st
 def regularization(model):
     """Adds up what the regularizers of the trainable weights cost: a float32 scalar."""
     costs = [ops.cast(v.regularizer(v), "float32") for v in _regularized(model)]
-    return add_in_order(costs) if costs else ops.zeros((), "float32")
+    return add_in_order(costs)
 
 
 def add_regularization(model, gradients):
@@ -196,11 +196,11 @@ def global_norm(tensors):
 
 
 def add_in_order(numbers):
-    """Adds up scalars, to the same bits in every run.
+    """Adds up scalars, to the same bits in every run; 0 if there are none.
 
     TensorFlow makes one operation of a chain of sums. It adds in the order in which memory is free.
     """
-    return ops.sum(ops.stack(numbers))
+    return ops.sum(ops.stack(numbers)) if numbers else ops.zeros((), "float32")
 
 
 def shrink_factor(norm, limit):

@@ -5,6 +5,8 @@ import time
 
 import keras
 
+from keras_transformer.checks import check_positive_int
+
 
 class StopEarly(keras.callbacks.Callback):
     """Ends training after too many epochs without a new best.
@@ -19,7 +21,7 @@ class StopEarly(keras.callbacks.Callback):
 
     def __init__(self, patience: int, *, monitor: str = "val_bleu"):
         super().__init__()
-        self.patience = patience
+        self.patience = check_positive_int("patience", patience)
         self.monitor = monitor
         self.best, self.waited = float("-inf"), 0
 

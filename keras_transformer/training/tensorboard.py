@@ -55,6 +55,7 @@ class TensorBoardMonitor(keras.callbacks.Callback):
         self.num_steps = 0
 
     def on_train_begin(self, logs=None):
+        self.num_steps = 0
         self.files = {name: EventFile(self.log_dir / name) for name in ("train", "validation")}
         if self.settings:
             self.files["train"].settings(self.settings, self.log_dir.parent.name)

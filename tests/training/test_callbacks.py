@@ -69,6 +69,15 @@ def test_of_an_epoch_that_is_cut_short_its_steps_are_counted(clock):
     assert history["tokens_per_second"] == [50.0]  # 100 in a step of 2 s
 
 
+def test_steps_that_are_executed_together_are_counted_once(clock):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", loss="mse", steps_per_execution=2)
+    callbacks = [at(clock, 2.0, on_train_batch_begin=True), TokensPerSecond(lambda: 300)]
+    data = np.ones((3, 1)), np.ones((3, 1))
+    history = model.fit(*data, batch_size=1, callbacks=callbacks, verbose=0).history
+    assert history["tokens_per_second"] == [75.0]  # 300 in 2 executions of 2 s
+
+
 def test_validation_is_not_training_time(clock):
     step = at(clock, 1.0, on_train_batch_begin=True)
     validation = at(clock, 100.0, on_test_begin=True)
@@ -117,6 +126,10 @@ def test_a_second_fit_goes_on_showing_translations(tmp_path, events):
 def test_token_logs_needs_the_step_that_knows_of_tokens():
     with pytest.raises(ValueError, match="TokenLogs needs a Transformer .* leave it out, or give"):
         fit([TokenLogs()])
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", loss="mse")
+    with pytest.raises(ValueError, match="TokenLogs needs a Transformer"):
+        model.evaluate(np.ones((1, 1)), np.ones((1, 1)), callbacks=[TokenLogs()], verbose=0)
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras
@@ -172,7 +185,7 @@ def saved_epochs(values, **kwargs):
         ("max", [0.0, 0.0, 0.0], [0, 1, 2]),
         ("max", [None, None, None], [0, 1, 2]),
         ("max", [None, 3.0, 2.0], [0, 1]),
-        ("max", [3.0, None, 2.0, 1.0], [0, 1, 2]),
+        ("max", [3.0, None, 2.0, None, 4.0], [0, 4]),
     ],
 )
 def test_an_epoch_is_saved_if_none_before_it_is_better_or_nothing_is_known(mode, values, expected):
@@ -238,6 +251,12 @@ def test_training_stops_after_so_many_epochs_without_a_new_best(values, stops_af
     assert stops_after is None
 
 
+@pytest.mark.parametrize("patience", [0, -1, "3"])
+def test_patience_is_a_positive_integer(patience):
+    with pytest.raises(ValueError, match="patience must be an integer of at least 1"):
+        StopEarly(patience)
+
+
 def test_an_epoch_without_a_number_is_waited_for_and_keeps_the_best():
     callback = StopEarly(patience=9)
     for epoch, value in enumerate([5.0, float("nan"), 4.0]):
@@ -287,6 +306,11 @@ def test_the_moving_average_is_what_callbacks_see_and_training_goes_on_without_i
         assert shown == pytest.approx(mean, rel=1e-5) or mean == weight
     after = train(lambda see: [average, average.restore, see])
     assert after == trained
+
+
+def test_an_optimizer_without_an_average_has_none_to_use():
+    with pytest.raises(ValueError, match="add use_ema=True, or leave the callback out"):
+        fit([UseAverage()])
 
 
 def test_no_number_is_never_the_best():

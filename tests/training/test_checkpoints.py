@@ -332,6 +332,17 @@ def test_a_checkpoint_checks_its_arguments(options, fault):
         TrainingCheckpoint("unused", **options)
 
 
+def test_steps_that_are_executed_together_must_divide_an_epoch(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", steps_per_execution=2)
+    data = np.ones((5, 2)), np.ones((5, 1))
+    checkpoint = TrainingCheckpoint(tmp_path)
+    with pytest.raises(ValueError, match="steps_per_execution=2 must divide the 5 steps of an"):
+        model.fit(*data, batch_size=1, callbacks=[checkpoint], verbose=0)
+    model.fit(*data, batch_size=3, epochs=2, callbacks=[checkpoint], verbose=0)
+    assert checkpoint.total_steps == int(model.optimizer.iterations) == 4
+
+
 def test_without_minutes_states_are_saved_after_epochs_alone(begin):
     run = begin()
     run.step(minutes=999)
@@ -434,6 +445,17 @@ def test_the_last_and_the_best_weights_stay_and_no_others(tmp_path):
     assert epochs_of(sorted(tmp_path.glob("epoch-*"))) == [1, 3]
 
 
+def test_a_score_that_is_no_number_is_worse_than_any(tmp_path):
+    weights, model = EpochWeights(tmp_path, keep=1), make()
+    weights.set_model(model)
+    for epoch, bleu in enumerate([5.0, float("nan"), 6.0, 4.0]):
+        weights.on_epoch_end(epoch, {"val_bleu": bleu})
+    assert epochs_of(sorted(tmp_path.glob("epoch-*"))) == [3, 4]
+    assert epochs_of(weights.best(4)) == [3, 1, 4, 2]
+    with pytest.raises(ValueError, match="keep must be an integer of at least 1, but is 0"):
+        EpochWeights(tmp_path, keep=0)
+
+
 def test_the_average_is_the_mean_of_the_files(tmp_path):
     model, paths, values = make(), [], []
     for i in range(3):
@@ -452,8 +474,14 @@ def test_nothing_to_average_and_foreign_weights_are_errors(tmp_path):
     make(d_model=4).save_weights(tmp_path / "other.weights.h5")
     with pytest.raises(CheckpointError, match="holds no weights of this model"):
         average_weights(make(), [tmp_path / "other.weights.h5"])
+    model, other = make(), make()
+    other.set_weights([weight + 1 for weight in other.get_weights()])
+    other.save_weights(tmp_path / "whole.weights.h5")
+    paths = [tmp_path / "whole.weights.h5", tmp_path / "gone.weights.h5"]
     with pytest.raises(CheckpointError, match="gone.weights.h5 is not there; average fewer epochs"):
-        average_weights(make(), [tmp_path / "gone.weights.h5"])
+        average_weights(model, paths)
+    for weight, before in zip(model.get_weights(), make().get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, before)
 
 
 @pytest.fixture

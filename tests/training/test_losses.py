@@ -201,6 +201,14 @@ def test_a_reduction_that_is_no_mean_over_real_tokens_is_refused(reduction):
         MaskedCrossentropy(reduction=reduction)
 
 
+def test_a_compiled_loss_of_negative_labels_is_no_number():
+    labels, logits = random_batch(0)
+    labels[0, 1] = -100
+    for of_graph in (MaskedCrossentropy(), MaskedCrossentropy(reduction=None)):
+        loss = tf.function(of_graph, jit_compile=True)(tf.constant(labels), tf.constant(logits))
+        assert np.isnan(np.sum(loss))
+
+
 ONE_AND_TWO_DEVICES = """
 import keras
 import numpy as np
