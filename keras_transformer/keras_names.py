@@ -71,7 +71,7 @@ MISSING = {
 
 
 def explain(owner: str, unknown, known) -> str:
-    """Says what to write for unknown arguments; "" if there is no hint for the first of them.
+    """Says what to write for unknown arguments; "" if there is no hint for any of them.
 
     Args:
         owner: the class that was called.

@@ -63,7 +63,8 @@ def value_and_gradients(function, variables, changed):
 def sum_over_parts(function, tensors, zeros, parts, changed):
     """Computes `function(*tensors)`, but for rounding, in parts of a batch, one after another.
 
-    Part i of k has the rows i, i + k, i + 2k, ...: so each device has rows of each part.
+    Part i of k has the rows i, i + k, i + 2k, ...: so each device has rows of each part. A batch of
+    few rows has fewer parts than `parts`.
     """
     import jax
 

@@ -184,6 +184,10 @@ def test_lora_trains_new_weights_alone_and_is_saved_as_their_sum(name, tmp_path)
     np.testing.assert_allclose(predict(loaded, inputs), predict(model, inputs), atol=1e-5)
     with pytest.raises(ValueError, match="query is none; there are .*query_projection"):
         make().enable_lora(2, targets=["query"])
+    with pytest.raises(ValueError, match="inner_projection is none; there are"):
+        make().enable_lora(2, targets="inner_projection")
+    with pytest.raises(ValueError, match="rank must be an integer of at least 1, but is 0"):
+        make().enable_lora(0)
 
 
 @pytest.mark.slow

@@ -194,6 +194,21 @@ def as_strategy(strategy) -> Strategy:
     )
 
 
+def as_strategy_of_prompts(strategy) -> Strategy:
+    """A strategy as in `as_strategy`, for prompts, which need not be covered.
+
+    Raises:
+        ValueError: if it is none, or has a coverage penalty.
+    """
+    strategy = as_strategy(strategy)
+    if strategy.coverage_penalty:
+        raise ValueError(
+            "coverage_penalty is of translations, since a prompt need not be covered, but is "
+            f"{strategy.coverage_penalty}; leave it out."
+        )
+    return strategy
+
+
 def of_kind(kind, strategy: Strategy) -> Strategy:
     """A strategy of the class `kind` with the settings that it shares with `strategy`."""
     if isinstance(strategy, kind):

@@ -45,7 +45,15 @@ def text_perplexity(log_prob: float, num_tokens: int, num_bytes: int) -> TextPer
         )
     per_byte = -log_prob / num_bytes  # in nats
     return TextPerplexity(
-        per_token=math.exp(-log_prob / num_tokens),
-        per_byte=math.exp(per_byte),
+        per_token=_exp(-log_prob / num_tokens),
+        per_byte=_exp(per_byte),
         bits_per_byte=per_byte / math.log(2),
     )
+
+
+def _exp(x: float) -> float:
+    """Computes `e^x`; infinity if it is too large for a float."""
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf

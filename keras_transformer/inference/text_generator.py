@@ -5,7 +5,7 @@ from typing import NamedTuple, TypedDict, Unpack
 
 from keras_transformer.checks import check_texts
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.decoding.strategies import Strategy, as_strategy
+from keras_transformer.decoding.strategies import Strategy, as_strategy_of_prompts
 from keras_transformer.evaluation.perplexity import TextPerplexity, text_perplexity
 from keras_transformer.inference.answers import TextScores
 from keras_transformer.inference.generation_graph import GenerationGraph
@@ -92,7 +92,7 @@ class TextGenerator(TextModule):
         batch_size: int = 32,
         num_parallel_batches: int = 2,
     ):
-        parts = model, tokenizer, as_strategy(strategy), max_length
+        parts = model, tokenizer, as_strategy_of_prompts(strategy), max_length
         graph = GenerationGraph(*parts, batch_size, num_parallel_batches)
         super().__init__(graph, "LanguageModel", ("vocab_size",))
         if self.graph.max_length >= model.max_length:
@@ -105,11 +105,6 @@ class TextGenerator(TextModule):
                 "The tokenizer forgets the space at the beginning of a text, so that continuations "
                 "would stick to their prompts; make it with Tokenizer.train, or have SentencePiece "
                 "train it with add_dummy_prefix=False and remove_extra_whitespaces=False."
-            )
-        if self.strategy.coverage_penalty:
-            raise ValueError(
-                "coverage_penalty is of translations, since a prompt need not be covered, but is "
-                f"{self.strategy.coverage_penalty}; leave it out."
             )
         self.generate_tensor = self.graph.serving_default
 

@@ -46,8 +46,8 @@ class DecoderLayer(KerasNames, LowRankAdaptation, keras.layers.Layer):
         padding_mask: boolean (B, T), True at real target tokens.
         source_padding_mask: boolean (B, S), True at real source tokens. Masks that Keras carries
             with `x` and `encoder_output` hide positions as well.
-        attention_mask: boolean, broadcastable to (B, T, T), or with a cache to (B, T, L), True =
-            may attend. It replaces the causal mask, but not `padding_mask`.
+        attention_mask: boolean (B, T, T), or with a cache (B, T, L), True = may attend; any of the
+            three sizes may be 1. It replaces the causal mask, but not `padding_mask`.
         position_ids: integers (T,) or (B, T), the positions for `rotary`; by default they continue
             after the cache.
         cache: a `KVCache` of earlier positions, for a step of a search.
@@ -60,7 +60,7 @@ class DecoderLayer(KerasNames, LowRankAdaptation, keras.layers.Layer):
     Raises:
         ValueError: for a width, a number of heads or a rate out of range; when called, if
             `encoder_output` is missing, or given to a layer without cross-attention, or for a mask
-            of floats.
+            of floats or of too few axes.
 
     Example:
         >>> layer = DecoderLayer(d_model=8, num_heads=2, d_ff=32)
@@ -135,7 +135,7 @@ class DecoderLayer(KerasNames, LowRankAdaptation, keras.layers.Layer):
     ):
         of_source = carried.pop("encoder_output_mask", None)
         masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
-        self._check_encoder_output(encoder_output)
+        self._check_call(encoder_output, attention_mask)
         x = self.self_attention_residual(
             ops.cast(x, self.compute_dtype),
             sublayer=lambda x: attend(
@@ -161,12 +161,18 @@ class DecoderLayer(KerasNames, LowRankAdaptation, keras.layers.Layer):
             )  # (B, T, D)
         return self.feed_forward_residual(x, sublayer=self.feed_forward)  # (B, T, D)
 
-    def _check_encoder_output(self, encoder_output):
+    def _check_call(self, encoder_output, attention_mask):
         if (self.cross_attention is None) != (encoder_output is None):
             raise ValueError(
                 "A DecoderLayer reads encoder_output if and only if cross_attention is True, but "
                 f"cross_attention is {self.cross_attention is not None} and encoder_output is "
                 f"{'missing' if encoder_output is None else 'given'}; change one of them."
+            )
+        if attention_mask is not None and len(attention_mask.shape) == 2:
+            raise ValueError(
+                "attention_mask must have three axes, (B, T, T), but has the shape "
+                f"{tuple(attention_mask.shape)}; pass attention_mask[None] for one of queries and "
+                "keys, or padding_mask for one of real tokens."
             )
 
     def compute_output_shape(self, x_shape, encoder_output_shape=None):

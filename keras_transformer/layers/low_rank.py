@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import keras
 
+from keras_transformer.checks import check_positive_int
 from keras_transformer.layers.dense import Dense
 
 PROJECTIONS = ("query_projection", "memory_projection")
@@ -13,7 +14,11 @@ class LowRankAdaptation:
     """The method `enable_lora` of layers and models that hold `Dense` layers."""
 
     def enable_lora(
-        self, rank: int, *, lora_alpha: float | None = None, targets: Sequence[str] = PROJECTIONS
+        self,
+        rank: int,
+        *,
+        lora_alpha: float | None = None,
+        targets: Sequence[str] | str = PROJECTIONS,
     ) -> None:
         """Freezes all weights, and gives some kernels a product of two small matrices to train.
 
@@ -24,12 +29,16 @@ class LowRankAdaptation:
         Args:
             rank: the number of columns of the first matrix and of rows of the second.
             lora_alpha: the product counts `lora_alpha / rank` times; `rank` by default.
-            targets: names of dense layers: by default those that make queries, keys and values.
-                Others are "output_projection", and "inner" and "outer" of `FeedForward`.
+            targets: names of dense layers, or one name: by default those that make queries, keys
+                and values. Others are "output_projection", and "inner" and "outer" of
+                `FeedForward`.
 
         Raises:
-            ValueError: if no layer has one of these names, has no weights yet or has LoRA already.
+            ValueError: if `rank` is not a positive integer, or if no layer has one of these names,
+                has no weights yet or has LoRA already.
         """
+        check_positive_int("rank", rank)
+        targets = [targets] if isinstance(targets, str) else targets
         found = [layer for layer in dense_layers(self) if layer.name in targets]
         missing = set(targets) - {layer.name for layer in found}
         if missing:

@@ -189,7 +189,7 @@ def check_mask(mask, batch_size, key_length) -> None:
     sizes = ((shape[0], batch_size), (shape[-1], key_length))
     if len(shape) != 3 or any(a not in (1, b) and None not in (a, b) for a, b in sizes):
         raise ValueError(
-            f"attention_mask must be (B, S) or broadcast to (B, T, S), with B={batch_size} and "
+            f"A mask must be (B, S) or broadcast to (B, T, S), with B={batch_size} and "
             f"S={key_length}, but its shape, read as (B, T, S), is {shape}; if the mask is (T, S), "
             "pass mask[None]."
         )

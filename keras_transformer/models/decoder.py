@@ -26,8 +26,8 @@ class Decoder(Stack):
         padding_mask: boolean (B, T), True at real target tokens.
         source_padding_mask: boolean (B, S), True at real source tokens. Masks that Keras carries
             with `x` and `encoder_output` hide positions as well.
-        attention_mask: boolean, broadcastable to (B, T, T), or with a cache to (B, T, L), True =
-            may attend. It replaces the causal mask, but not `padding_mask`.
+        attention_mask: boolean (B, T, T), or with a cache (B, T, L), True = may attend; any of the
+            three sizes may be 1. It replaces the causal mask, but not `padding_mask`.
         position_ids: integers (T,) or (B, T), the positions for `rotary`; by default they continue
             after the cache.
         cache: a list of `KVCache`, one per layer, for a step of a search.

@@ -10,6 +10,7 @@ from keras_transformer.checks import check_has
 from keras_transformer.models.transformer import Transformer
 
 SIZES = ("source_vocab_size", "target_vocab_size")
+EMBEDDINGS = ("source_embedding", "target_embedding")
 METHODS = ("init_cache", "decode_states", "logits", "reorder_cache", "compact_cache")
 
 
@@ -47,7 +48,7 @@ class Ensemble:
         if not self.members:
             raise ValueError("members is empty; give at least one model.")
         for i, member in enumerate(self.members):
-            check_has(f"members[{i}]", "Transformer", member, (*SIZES, *METHODS))
+            check_has(f"members[{i}]", "Transformer", member, (*SIZES, *EMBEDDINGS, *METHODS))
         for name in SIZES:
             sizes = [getattr(member, name) for member in self.members]
             if len(set(sizes)) > 1:

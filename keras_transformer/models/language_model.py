@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.data.special_tokens import END_ID, PAD_ID
-from keras_transformer.decoding.strategies import Strategy
+from keras_transformer.decoding.strategies import Strategy, as_strategy_of_prompts
 from keras_transformer.layers.arguments import keep_arguments, layer_options
 from keras_transformer.layers.attention_memory import KVCache
 from keras_transformer.layers.masks import causal_mask, combine_masks, padding_mask, segment_mask
@@ -78,7 +78,7 @@ class LanguageModel(TokenModel):
         super().__init__(**kwargs)
         arguments = keep_arguments(self, locals())
         self.embedding = self.make_embedding(vocab_size, "embedding", positions)
-        self.target_embedding = self.embedding  # the name that `decode_step` reads
+        self.target_embedding = self.embedding  # the name that `decode_states` reads
         self.vocab_size, self.max_length = self.embedding.vocab_size, self.embedding.max_length
         options = {**layer_options(arguments), "rotary": positions == "rotary"}
         options |= {"name": "decoder", "dtype": self.dtype_policy}
@@ -137,9 +137,8 @@ class LanguageModel(TokenModel):
         is_last = ops.equal(texts, ops.max(texts, axis=1, keepdims=True, initial=0))
         seen = ops.logical_and(is_last, padding_mask(context_ids, PAD_ID))  # (B, P)
         visible = ops.tile(ops.expand_dims(seen, 1), (1, beam_size, 1))  # (B, K, P)
-        missing = (
-            -ops.shape(context_ids)[1] % beam_size
-        )  # so that what follows begins at a multiple of K
+        # What follows begins at a multiple of K.
+        missing = -ops.shape(context_ids)[1] % beam_size
         more = missing + max_length * beam_size
         cache = {
             "layers": [(pad_keys(x.keys, more), pad_keys(x.values, more)) for x in caches],
@@ -174,6 +173,8 @@ class LanguageModel(TokenModel):
             [True, True]
         """
         ids = padded_rows("prompt_ids", prompt_ids, self.vocab_size)
+
+        strategy = as_strategy_of_prompts(strategy)
 
         def begin(ids):
             return split_prompts(ids)[::-1]

@@ -108,7 +108,7 @@ class SequenceClassifier(SequenceModel):
 
     def check_class_weight(self, class_weight):
         """Refuses weights of classes that the model does not have."""
-        unknown = sorted(x for x in class_weight if x not in range(self.num_classes))
+        unknown = [x for x in class_weight if x not in range(self.num_classes)]
         if unknown:
             raise ValueError(
                 f"class_weight has weights for {unknown}, but the classes are 0 to "

@@ -28,7 +28,8 @@ def check_floatx():
 class SequenceModel(KerasNames, LowRankAdaptation, keras.Model):
     """A model that knows its inputs: it has weights, and can be exported, before its first call.
 
-    The `__init__` of a subclass calls `keep_arguments`, and at its end `build()`.
+    The `__init__` of a subclass calls `keep_arguments`, and at its end `build()`. So a subclass of
+    it sets its own layers before it calls `super().__init__()`.
     """
 
     def __init__(self, **kwargs):
@@ -58,6 +59,10 @@ class SequenceModel(KerasNames, LowRankAdaptation, keras.Model):
             name=name,
             dtype=self.dtype_policy,
         )
+
+    def compute_output_spec(self, *args, **kwargs):
+        """Describes the output, which is float32 in every precision."""
+        return keras.KerasTensor(super().compute_output_spec(*args, **kwargs).shape, "float32")
 
     def input_signature(self):
         """Describes each positional input of `call` by a `keras.InputSpec`: by default, ids."""
@@ -107,11 +112,13 @@ class SequenceModel(KerasNames, LowRankAdaptation, keras.Model):
             self.check_class_weight(class_weight)
         return super().fit(*args, class_weight=class_weight, **kwargs)
 
-    def train_on_batch(self, *args, class_weight=None, **kwargs):
+    def train_on_batch(
+        self, x, y=None, sample_weight=None, class_weight=None, return_logs=False, **kwargs
+    ):
         """Trains as `keras.Model.train_on_batch` does, after `check_class_weight`."""
         if class_weight is not None:
             self.check_class_weight(class_weight)
-        return super().train_on_batch(*args, class_weight=class_weight, **kwargs)
+        return super().train_on_batch(x, y, sample_weight, class_weight, return_logs, **kwargs)
 
     def make_train_function(self, force=False):
         check_floatx()

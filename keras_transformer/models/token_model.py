@@ -1,12 +1,13 @@
 """The base of the models that predict tokens: logits, the step of a search, the step of `fit`."""
 
+import math
 from functools import partial
 
 import keras
 from keras import ops
 
 from keras_transformer import backend, pure_steps
-from keras_transformer.checks import check_positive_int
+from keras_transformer.checks import check_number, check_positive_int
 from keras_transformer.layers.attention_memory import ScoreRecorder
 from keras_transformer.models import search_cache
 from keras_transformer.models.sequence_model import SequenceModel
@@ -158,8 +159,7 @@ class TokenModel(WorkerModel, SequenceModel):
         check_positive_int("micro_batches", micro_batches)
         if num_shards != "auto":
             check_positive_int("num_shards", num_shards)
-        if not 0 <= r_drop < float("inf"):
-            raise ValueError(f"r_drop must be at least 0, but is {r_drop!r}.")
+        check_number("r_drop", r_drop, float, "a number of at least 0", lambda x: 0 <= x < math.inf)
         reasons = self._reasons_for_keras_step(loss, kwargs.get("loss_weights"))
         for name, value, *defaults in (
             ("micro_batches", micro_batches, 1),

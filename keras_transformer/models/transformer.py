@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.checks import check_choice, check_positive_int
+from keras_transformer.checks import check_choice, check_int, check_positive_int
 from keras_transformer.data.special_tokens import END_ID, PAD_ID, START_ID
 from keras_transformer.decoding.strategies import Strategy
 from keras_transformer.layers.arguments import keep_arguments, layer_options
@@ -245,6 +245,7 @@ class Transformer(TokenModel):
             [True, True]
         """
         ids = padded_rows("source_ids", source_ids, self.source_vocab_size)
+        check_int("start_id", start_id, 0, self.target_vocab_size - 1)
 
         def begin(ids):
             return np.full(len(ids), start_id, "int32"), ids

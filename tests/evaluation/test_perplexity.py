@@ -21,3 +21,9 @@ def test_a_certain_model_does_not_hesitate():
 def test_no_text_has_no_perplexity(sizes):
     with pytest.raises(ValueError, match="num_tokens and num_bytes must be at least 1"):
         text_perplexity(0.0, *sizes)
+
+
+def test_a_text_without_hope_has_an_infinite_perplexity():
+    perplexity = text_perplexity(-1000.0, num_tokens=1, num_bytes=1)
+    assert perplexity.per_token == perplexity.per_byte == math.inf
+    assert perplexity.bits_per_byte == pytest.approx(1000 / math.log(2))

@@ -200,3 +200,8 @@ def test_an_encoder_output_is_there_if_and_only_if_it_is_attended_to(decoder_lay
         decoder_layer()(x)
     with pytest.raises(ValueError, match="is False and encoder_output is given"):
         decoder_layer(cross_attention=False)(x, encoder_output)
+
+
+def test_a_mask_of_two_axes_is_refused_for_it_could_be_one_of_tokens(decoder_layer, inputs):
+    with pytest.raises(ValueError, match=r"three axes, .* has the shape \(4, 4\); pass attention"):
+        decoder_layer()(*inputs, attention_mask=np.tril(np.ones((4, 4), bool)))

@@ -87,7 +87,7 @@ TAKERS = [
     ("padding_mask", lambda mask: EncoderLayer(**SIZES)(X, padding_mask=mask)),
     ("padding_mask", lambda mask: Encoder(num_layers=1, **SIZES)(X, padding_mask=mask)),
     ("padding_mask", lambda mask: DecoderLayer(**SIZES)(X, X, padding_mask=mask)),
-    ("attention_mask", lambda mask: DecoderLayer(**SIZES)(X, X, attention_mask=mask)),
+    ("attention_mask", lambda mask: DecoderLayer(**SIZES)(X, X, attention_mask=mask[None])),
     ("source_padding_mask", lambda mask: Decoder(1, **SIZES)(X, X, source_padding_mask=mask)),
     (
         "padding_mask",

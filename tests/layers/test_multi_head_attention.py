@@ -111,6 +111,14 @@ def test_self_attention_equals_explicit_value_and_key(attention, random):
     np.testing.assert_allclose(as_array(layer(x, x, x)), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_key_is_refused_without_a_value_of_its_own(attention, random):
+    layer, x = attention(), random(2, 3, 8)
+    with pytest.raises(ValueError, match="key stands beside a value .* there is no value"):
+        layer(x, key=x)
+    with pytest.raises(ValueError, match="there is a Memory, which has keys"):
+        layer(x, layer.project_memory(x), x)
+
+
 def test_key_is_the_value_by_default(attention, random):
     layer, query, value = attention(), random(2, 3, 8), random(2, 5, 8)
     expected = as_array(layer(query, value, value))
@@ -313,7 +321,7 @@ def test_a_mask_of_another_shape_is_refused(attention, random, shape):
     layer = attention()
     x = random(1, 4, layer.d_model) if shape == (4, 4) else random(2, 4, layer.d_model)
     with pytest.raises(
-        ValueError, match=r"attention_mask must be .B, S. or broadcast to .*pass mask.None."
+        ValueError, match=r"A mask must be .B, S. or broadcast to .*pass mask.None."
     ):
         layer(x, attention_mask=np.ones(shape, "bool"))
     for fitting in ((1, 4), (x.shape[0], 1), (1, 4, 4), (x.shape[0], 1, 4)):

@@ -119,5 +119,6 @@ def test_what_is_no_ensemble_is_refused(make):
         Ensemble([])
     with pytest.raises(ValueError, match="one source_vocab_size, but have 6, 9; train them with"):
         Ensemble([make(), other])
-    with pytest.raises(TypeError, match=r"members\[1\] must be a Transformer"):
-        Ensemble([make(), "runs/en-de"])
+    for other in ("runs/en-de", Ensemble([make()])):
+        with pytest.raises(TypeError, match=r"members\[1\] must be a Transformer"):
+            Ensemble([make(), other])

@@ -323,3 +323,8 @@ def test_a_search_beyond_the_table_of_positions_is_refused(language_model):
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         LanguageModel(**{**SMALL, **arguments})
+
+
+def test_a_prompt_is_not_covered():
+    with pytest.raises(ValueError, match="coverage_penalty is of translations, .* leave it out"):
+        LanguageModel(**SMALL).generate([[5]], Beam(coverage_penalty=0.2))

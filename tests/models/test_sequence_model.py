@@ -1,10 +1,17 @@
 """`model.export` of Keras writes a SavedModel of each model, also before it has been called."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import Forecaster, LanguageModel, SequenceClassifier, Transformer
+from keras_transformer import (
+    Forecaster,
+    LanguageModel,
+    MaskedCrossentropy,
+    SequenceClassifier,
+    Transformer,
+)
 
 STACK = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 16}
 SERIES = {"history_length": 6, "horizon": 2, **STACK}
@@ -68,3 +75,36 @@ def test_a_signature_that_is_given_is_taken(tmp_path):
     with pytest.raises(TypeError, match=r"shape=\(2, 3\)"):
         exported.serve(tf.constant(inputs["ids"][:1]))
     np.testing.assert_allclose(exported.serve(inputs["ids"]), model(arguments), atol=1e-5)
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_the_output_is_said_to_be_what_it_is(make, dtype):
+    keras.config.set_dtype_policy(dtype)
+    try:
+        model, inputs, arguments = make()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    symbols = keras.tree.map_structure(lambda x: keras.Input(x.shape[1:], dtype=x.dtype), arguments)
+    symbolic, output = model(symbols), model(arguments)
+    assert symbolic.dtype == keras.backend.standardize_dtype(output.dtype) == "float32"
+    assert symbolic.shape[1:] == output.shape[1:]
+
+
+def test_a_batch_is_trained_by_the_positions_of_keras():
+    model = language_model()[0]
+    model.compile("sgd", MaskedCrossentropy(), run_eagerly=True)
+    batch = np.array([[5, 6, 3], [7, 3, 0]], "int32")
+    logs = model.train_on_batch(batch, batch, np.ones(2), None, True)
+    assert np.isfinite(logs["loss"])
+
+
+def test_a_subclass_has_layers_of_its_own_if_it_sets_them_first():
+    class Own(LanguageModel):
+        def __init__(self, **arguments):
+            self.more = keras.layers.Dense(8)
+            super().__init__(**arguments)
+
+    assert len(Own(**STACK, vocab_size=12).trainable_weights) == 2 + len(
+        language_model()[0].trainable_weights
+    )

@@ -612,3 +612,9 @@ def test_ids_that_are_floats_are_not_rounded_in_lower_precision(model):
     pair = isinstance(model, Transformer)
     exact, found = (as_array(model((x, x) if pair else x)) for x in (ids, floats))
     np.testing.assert_array_equal(exact, found)
+
+
+@pytest.mark.parametrize("name", ["start_id", "end_id"])
+def test_ids_of_a_search_are_of_the_vocabulary(transformer, name):
+    with pytest.raises(ValueError, match=name):
+        transformer().translate([[5, 3]], "greedy", max_length=2, **{name: 99})
