@@ -83,17 +83,17 @@ def make_directory(path) -> None:
 
 
 @contextmanager
-def naming(path):
-    """Makes a failure to write say in one line which file it was; its `errno` is kept."""
+def naming(path, remedy="make room or name another place. Nothing that was there is lost."):
+    """Makes a failure to write say in one line which file it was; its `errno` is kept.
+
+    That a reader has closed a pipe is no failure of this kind.
+    """
     try:
         yield
     except OSError as error:
-        if isinstance(error, WriteError):
+        if isinstance(error, (WriteError, BrokenPipeError)):
             raise
-        failure = WriteError(
-            f"{path} could not be written ({error.strerror or error}); make room or name another "
-            "place. Nothing that was there is lost."
-        )
+        failure = WriteError(f"{path} could not be written ({error.strerror or error}); {remedy}")
         failure.errno = error.errno
         raise failure from error
 

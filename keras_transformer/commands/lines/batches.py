@@ -1,5 +1,6 @@
 """Many lines through a model: sorted by length in windows, on all cores, answered in order."""
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -8,6 +9,8 @@ from typing import NamedTuple
 # A window is so many lines, or so many characters if they are long. While one is written, the next
 # are computed, so that no core waits at its end.
 LINES, CHARACTERS, WINDOWS_AHEAD = 8192, 2**24, 2
+# The first windows have so many lines, others as many as take so many seconds, or somewhat more.
+FIRST_LINES, LEAST_LINES, SECONDS_OF_WINDOW = 1024, 128, 30.0
 SECONDS = 1.0  # between signs of life
 UNDECODED = "\ufffd"
 
@@ -30,19 +33,39 @@ class Window(NamedTuple):
         return sum(any(UNDECODED in text for text in row) for row in texts)
 
 
-def in_windows(rows: Iterable[tuple[list[str], bool]], names) -> Iterator[Window]:
+class Pace:
+    """How many lines a window has: as a stop loses the windows that are not done, not too many.
+
+    Attributes:
+        lines: the most lines of the next window.
+    """
+
+    def __init__(self):
+        self.lines, self._last = min(LINES, FIRST_LINES), time.monotonic()
+
+    def finished(self, number: int) -> None:
+        """Notes that a window of so many lines is done, just after the one before it."""
+        now = time.monotonic()
+        seconds, self._last = max(now - self._last, 1e-9), now
+        self.lines = round(min(LINES, max(LEAST_LINES, SECONDS_OF_WINDOW * number / seconds)))
+
+
+def in_windows(
+    rows: Iterable[tuple[list[str], bool]], names, pace: Pace | None = None
+) -> Iterator[Window]:
     """Collects rows into windows.
 
     Args:
         rows: for each line its texts, one for each of `names`, and whether it was cut.
         names: those of the columns.
+        pace: says how many lines a window has; by default `LINES`.
     """
     texts, cuts, size = [], [], 0
     for row, cut in rows:
         texts.append(row)
         cuts.append(cut)
         size += sum(map(len, row))
-        if len(texts) == LINES or size >= CHARACTERS:
+        if len(texts) >= (pace.lines if pace else LINES) or size >= CHARACTERS:
             yield _window(names, texts, cuts)
             texts, cuts, size = [], [], 0
     if texts:

@@ -1,12 +1,13 @@
 """Files through a model: line n of each makes line n of the output, which can be gone on with."""
 
+import os
 import sys
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-from keras_transformer.commands.lines.batches import answered, in_windows
+from keras_transformer.commands.lines.batches import Pace, answered, in_windows
 from keras_transformer.commands.lines.journal import Journal
 from keras_transformer.commands.lines.reading import file_rows, is_file, survey
 from keras_transformer.commands.messages import log, spelled
@@ -14,7 +15,7 @@ from keras_transformer.commands.options import given_options
 from keras_transformer.commands.progress import Progress, stage
 from keras_transformer.commands.search import ALL_OPTIONS
 from keras_transformer.data.text_lines import cut_note
-from keras_transformer.files import sha256
+from keras_transformer.files import naming, sha256
 from keras_transformer.inference.run_files import MANIFEST as RUN_MANIFEST
 from keras_transformer.inference.run_files import is_run
 from keras_transformer.version_directory import MANIFEST, saved_model_path
@@ -27,17 +28,40 @@ FORM = ("nbest", "by", "scores", "alignments", "json", "shard")
 class Stream:
     """Standard output or a file that cannot be gone on with: what a `Journal` is, without one."""
 
-    def __init__(self, stream, is_terminal=False):
-        self.stream, self.is_terminal = stream, is_terminal
+    def __init__(self, name, stream, is_terminal=False):
+        self.name, self.stream, self.is_terminal = name, stream, is_terminal
         self.lines, self.counts = 0, {}
 
     def write(self, data: bytes, lines: int, counts) -> None:
         """Writes the answers to some more lines."""
         if self.is_terminal:
             data = "\n".join(map(spelled, data.decode().split("\n"))).encode()
-        self.stream.write(data)
-        self.stream.flush()
+        with naming(self.name, "make room or name another place."):
+            self.stream.write(data)
+            self.stream.flush()
         self.lines += lines
+
+
+class LateFile:
+    """A file to write, which is opened, and what was in it removed, at the first `write`."""
+
+    def __init__(self, path):
+        self.path, self.file = path, None
+
+    def write(self, data: bytes) -> None:
+        """Writes bytes."""
+        self.file = self.file or open(self.path, "wb")
+        self.file.write(data)
+
+    def flush(self) -> None:
+        """Gives what was written to the system."""
+        self.file.flush()
+
+    def close(self) -> None:
+        """Closes the file, if it was opened."""
+        if self.file is not None:
+            with suppress(OSError):  # which `flush` has raised before
+                self.file.close()
 
 
 def manifest_of(path) -> Path:
@@ -94,15 +118,19 @@ def answer_files(options, what, paths, output, write, load=load_model):
         done, counts = written.lines, Counter(written.counts)
         if done:
             log(f"{output}: going on after line {done:,}")
+        elif output and is_file(output) and os.path.exists(output) and os.path.getsize(output):
+            log(f"note: {output} is there, and will be replaced")
         model = load(options, what)
         rows = file_rows(list(paths.values()), first + done)
         left = None if total is None else end - first - done
-        windows = in_windows(rows if end == total else islice(rows, left), list(paths))
+        pace = Pace()
+        windows = in_windows(rows if end == total else islice(rows, left), list(paths), pace)
         with Progress(DOING[what], left, quiet=options.quiet, keep=True) as progress:
             for window, answers in answered(windows, model, progress.advance):
                 counts["undecoded"] += window.num_undecoded
                 data = write(window, answers, first + written.lines, counts)
                 written.write(data, len(answers), counts)
+                pace.finished(len(answers))
     report(counts, written.lines, model.limit, next(iter(paths.values())))
     return counts, written.lines
 
@@ -131,15 +159,26 @@ def check_lengths(paths, surveys) -> None:
 
 @contextmanager
 def output_of(path, facts=None):
-    """Yields what to write to: a `Journal` if a file is made of known `facts`, or a `Stream`."""
+    """Yields what to write to: a `Journal` if a file is made of known `facts`, or a `Stream`.
+
+    What was in a file is there until the first answers are written.
+    """
     if path is None:
-        yield Stream(sys.stdout.buffer, sys.stdout.isatty())
-    elif facts is None or not is_file(path):
-        with open(path, "wb") as file:
-            yield Stream(file)
-    else:
-        with Journal(path, facts).writing() as journal:
+        if getattr(sys.stdout, "name", None) == os.devnull:  # which `cli` has put in its place
+            raise ValueError("standard output is closed; name a file by --output.")
+        yield Stream("standard output", sys.stdout.buffer, sys.stdout.isatty())
+        return
+    if facts is None or not is_file(path):
+        with closing(LateFile(path)) as file:
+            yield (stream := Stream(path, file))
+            stream.write(b"", 0, {})
+        return
+    with Journal(path, facts).writing() as journal:
+        try:
             yield journal
+        except (KeyboardInterrupt, SystemExit):
+            log(f"{path}: stopped after line {journal.lines:,}; the same command again goes on")
+            raise
 
 
 def report(counts, lines, limit, name) -> None:

@@ -4,10 +4,10 @@ import errno
 import hashlib
 import json
 import os
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from keras_transformer.files import naming, replacing, sync
+from keras_transformer.files import naming, remove, replacing, sync
 
 SUFFIX, FORMAT, CHUNK = ".journal", 1, 1 << 20
 
@@ -18,7 +18,7 @@ class Journal:
     The journal is beside the output, `NAME.journal`, JSON lines. The first says what the output is
     made of; each of the others, after some lines of output, how far it is, with the hash of all of
     it. What follows the last line that both agree on is written again. When the output is whole,
-    the journal is removed.
+    the journal is removed. What was in the output before is there until the first `write`.
 
     Args:
         output: path of the output.
@@ -45,12 +45,14 @@ class Journal:
         if not entries:
             return
         head, *entries = entries
+        if not entries:
+            return
         names = sorted(head.keys() | self.head.keys())
         if differing := [name for name in names if head.get(name) != self.head.get(name)]:
             raise ValueError(
-                f"{self.output} was begun with another {', '.join(differing)}, says {self.path}; "
-                "give the same again to go on, name another file, or remove the journal to "
-                "start over."
+                f"{self.output} was begun otherwise, says {self.path}: not with the same "
+                f"{' and '.join(differing)}; give the same again to go on, name another file, or "
+                "remove the journal to start over."
             )
         best = None
         with suppress(FileNotFoundError), open(self.output, "rb") as file:
@@ -70,23 +72,37 @@ class Journal:
     @contextmanager
     def writing(self):
         """Opens the output; at the end it is whole, and the journal is gone."""
-        entries = [self.head, *([self._entry()] if self.lines else [])]
-        with _opened(self.output) as self._file:  # before the journal of another one is replaced
-            with naming(self.output), replacing(self.path) as new:
-                new.write_text("".join(json.dumps(entry) + "\n" for entry in entries), "utf-8")
-            with _opened(self.path) as self._log:
-                self._file.truncate(self.size)
+        is_new = not self.output.exists()
+        with ExitStack() as self._opened_files:
+            self._file = self._opened_files.enter_context(_opened(self.output))
+            try:
                 yield self
+            except BaseException:
+                if self._log is None and is_new:  # before the first answer
+                    remove(self.output)
+                raise
+            if self._log is None:
+                self._begin()
         with naming(self.output):
             sync(self.output.parent)
             self.path.unlink()
 
+    def _begin(self) -> None:
+        """Removes what is to be replaced, and writes the journal's head."""
+        entries = [self.head, *([self._entry()] if self.lines else [])]
+        with naming(self.output), replacing(self.path) as new:
+            new.write_text("".join(json.dumps(entry) + "\n" for entry in entries), "utf-8")
+        self._log = self._opened_files.enter_context(_opened(self.path))
+        self._file.truncate(self.size)
+
     def write(self, data: bytes, lines: int, counts: dict) -> None:
         """Appends the answers to some more lines; they are on the disk when it returns."""
+        if self._log is None:
+            self._begin()
         self._hash.update(data)
         self.lines, self.size, self.counts = self.lines + lines, self.size + len(data), counts
         entry = json.dumps(self._entry()) + "\n"
-        with naming(self.output):
+        with naming(self.output, "make room, and give the same command again to go on."):
             for file, text in ((self._file, data), (self._log, entry.encode())):
                 file.write(text)
                 file.flush()
