@@ -1,13 +1,15 @@
 """The numbered versions of a served model, each written as a whole or not at all."""
 
+import errno
+import os
 import shutil
 import tempfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from keras_transformer.checks import check_directory, check_local
-from keras_transformer.files import FileError, fingerprint, read_json, sync, write_json
+from keras_transformer.files import FileError, fingerprint, naming, read_json, sync, write_json
 
 # TensorFlow leaves these, as all of this folder, to others.
 MANIFEST, EXPORT_CARD = "assets.extra/manifest.json", "assets.extra/card.json"
@@ -62,7 +64,8 @@ def write_whole(parent, make_name, write, overwrite=False) -> str:
     """
     temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
     try:
-        write(temporary)
+        with naming_full_disk(parent):
+            write(temporary)
         temporary.chmod(0o755)
         for path in (*temporary.rglob("*"), temporary):
             sync(path)
@@ -75,6 +78,18 @@ def write_whole(parent, make_name, write, overwrite=False) -> str:
         return str(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def naming_full_disk(path):
+    """Makes an error of TensorFlow that a disk is full an `OSError` that names `path`."""
+    try:
+        yield
+    except Exception as error:
+        if os.strerror(errno.ENOSPC) in str(error) and not isinstance(error, OSError):
+            with naming(path):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise
 
 
 def _replace(path: Path, new: Path) -> None:

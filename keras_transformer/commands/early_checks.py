@@ -43,6 +43,13 @@ def need(module: str, package: str, what: str) -> None:
         raise ValueError(f"{what} needs {package}, which is not installed: pip install {package}.")
 
 
+def check_vocabulary(options) -> None:
+    """Refuses to replace a vocabulary, which the models that were trained with it need."""
+    check_output_is_no_input(options)
+    if os.path.isfile(options.out) and os.path.getsize(options.out):
+        raise ValueError(f"--out {options.out} exists; name another file, or remove it first.")
+
+
 def check_what_is_asked(options) -> None:
     """Refuses what a model cannot be asked for together, or an export not at all."""
     check_output_is_no_input(options)
@@ -73,6 +80,8 @@ def check_distillation(options) -> None:
         raise ValueError(
             "--nbest takes what is nearest to --target; name it, or leave out --nbest."
         )
+    if is_file(options.source) and not os.path.getsize(options.source):
+        raise ValueError(f"--source {options.source} is empty; name a text.")
     if options.by and not options.nbest:
         raise ValueError(f"--by {options.by} chooses among the N best; add --nbest.")
     first, *others = options.model
@@ -107,11 +116,16 @@ def check_export(options) -> None:
         need("tensorflow_serving", "tensorflow-serving-api", "--warmup")
     if found := given_options(options, others):
         raise ValueError(f"--format {options.format} does not take {dashed(found)}; leave it out.")
+    directory = Path(options.directory)
+    if directory.name.isdecimal() and directory.exists() and not options.overwrite:
+        raise ValueError(f"{directory} exists; add --overwrite, or name {directory.parent}.")
 
 
 def check_pictures(options) -> None:
-    """Refuses pictures without the package that draws them."""
+    """Refuses pictures without the package that draws them, or of no sentence."""
     need("matplotlib", "matplotlib", f"keras-transformer {options.command}")
+    if not (options.sentence or options.serve):
+        raise ValueError("The sentence is missing; give one, or --serve to type some in a browser.")
 
 
 def check_scores(options) -> None:
@@ -192,6 +206,11 @@ def check_text_options(options) -> None:
     origins = [options.source or options.target, options.tsv, options.store, options.tfds]
     if sum(map(bool, [*origins, options.synthetic])) != 1:
         raise ValueError("give one of --source and --target, --tsv, --store, --tfds, --synthetic.")
+    typed = getattr(options, "typed", ())
+    if "num_pairs" in typed and not options.synthetic:
+        raise ValueError("--num-pairs is of --synthetic pairs; leave it out, or shorten the text.")
+    if "errors" in typed and options.store:
+        raise ValueError("--errors is of text, and --store has ids; give it to prepare instead.")
     for prefix in ("", "valid_"):
         check_sides(options, prefix)
     origins = ("valid_source", "valid_tsv", "valid_split")
@@ -263,14 +282,14 @@ def refuse_without_validation(options) -> None:
     """Refuses the options that need text to validate on."""
     for option, needed in (("early-stopping", "a score to watch"), ("plots", "a sentence to draw")):
         if getattr(options, option.replace("-", "_")):
-            remedy = "name text with --valid-source and --valid-target, or add --valid-split 1000"
+            remedy = "name text with --valid-source and --valid-target, or add --valid-split N"
             raise ValueError(f"--{option} needs {needed}; {remedy}.")
 
 
 # What is checked of a command, if it is more than its paths.
 CHECKS = {
     "train": (check_training,),
-    "tokenizer": (check_paths, check_output_is_no_input),
+    "tokenizer": (check_paths, check_vocabulary),
     "prepare": (check_paths, check_preparation),
     "translate": (check_paths, check_search, check_what_is_asked, check_shard),
     "pipeline": (check_pipeline,),

@@ -53,7 +53,6 @@ EXPLANATIONS = {
 
 # The pictures that are small enough to stand side by side.
 SIDE_BY_SIDE = {"One word", "Masks", "Positions", "Similarity of positions", "Schedule"}
-NO_SENTENCE = "The sentence is missing; give one, or --serve to type some in a browser."
 
 
 def run(options) -> None:
@@ -61,8 +60,6 @@ def run(options) -> None:
     # Bytes that are not UTF-8 arrive as surrogates, which no file can hold.
     sentence = without_surrogates(" ".join(options.sentence or ()))
     if not options.serve:
-        if not options.sentence:
-            raise ValueError(NO_SENTENCE)
         check_text(sentence)
         check_new_file("--out", options.out)
     new_figure(1, 1)  # before the model is loaded: fails without matplotlib

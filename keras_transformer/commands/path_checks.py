@@ -21,6 +21,8 @@ def check_paths(options, names=None) -> None:
             values = value if isinstance(value, list) else [value]
             paths += [(option.values, name, path) for path in values if path is not None]
     for _, name, path in paths:
+        if not path:
+            raise ValueError(f"{name} must not be empty; give a path.")
         check_local(name, path)
     for kind, name, path in paths:
         PATHS[kind](name, path)
@@ -88,6 +90,8 @@ def check_run_or_export(name: str, path: str) -> None:
     if not is_run(path) and saved_model_path(path) is None:
         found = os.path.exists(path)
         what = "is neither a run nor an export" if found else f"does not exist{_like(path)}"
+        if os.path.isfile(os.path.join(path, "model.bin")):
+            what = "is a model for CTranslate2, which only CTranslate2 reads"
         raise ValueError(f"{path} {what}; name a directory that train or export has written.")
 
 

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from shlex import quote
 
-from keras_transformer.commands.messages import log
+from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.progress import Progress, stage
 from keras_transformer.commands.training_run.resume import locked
 from keras_transformer.commands.vocabulary_size import choose_vocab_size, vocab_size_of_files
@@ -24,7 +24,8 @@ def run(options) -> None:
     with locked(out):
         store = join(out) if options.join else prepare(out, options)
     skipped = ", ".join(f"{number} {reason}" for reason, number in store.skipped.items())
-    log(f"{len(store):,} pairs (skipped: {skipped or 'none'})")
+    subwords = store.manifest["vocab_size"]
+    log(f"{counted(len(store), 'pair')} in {subwords:,} subwords (skipped: {skipped or 'none'})")
     following = f"train --store {quote(str(out))}"
     if options.shard:
         following = f"prepare --join --out {quote(options.out)}, when all shards are there"

@@ -29,6 +29,11 @@ def check_search(options) -> None:
             f"--nbest must be at most --beam-size {given['beam_size']}, but is {nbest}; widen the "
             "beam."
         )
+    if given.get("max_source_length", 2) < 2:
+        raise ValueError(
+            "--max-source-length must be at least 2, a token and the end, but is "
+            f"{given['max_source_length']}."
+        )
     longest = given.get("max_length", LONGEST)
     if given.get("min_length", 0) > longest:
         raise ValueError(

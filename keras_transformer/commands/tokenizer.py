@@ -1,6 +1,7 @@
 """`keras-transformer tokenizer`: learns a vocabulary of subwords from text files."""
 
 from itertools import chain
+from shlex import quote
 
 from keras_transformer.commands.messages import log
 from keras_transformer.commands.progress import stage
@@ -26,5 +27,6 @@ def run(options) -> None:
         tokenizer.save(path)
     if tokenizer.vocab_size < options.vocab_size:
         log(f"note: the text has only {tokenizer.vocab_size} subwords")
-    log(f"wrote {options.out}, {tokenizer.vocab_size:,} subwords; next: keras-transformer train")
+    following = f"keras-transformer train --tokenizer {quote(options.out)} ..."
+    log(f"wrote {options.out}, {tokenizer.vocab_size:,} subwords; next: {following}")
     print(options.out)

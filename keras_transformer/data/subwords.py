@@ -157,13 +157,16 @@ def _checked_symbols(symbols) -> list[str]:
     """Returns symbols as SentencePiece has them; raises if it could not keep one whole."""
     symbols = check_texts("user_symbols", symbols)
     for i, symbol in enumerate(symbols):
-        if not symbol.strip() or symbol != symbol.strip() or symbol in symbols[:i]:
+        if not symbol.strip() or symbol != symbol.strip():
             raise ValueError(
-                f"user_symbols[{i}] must be text without spaces at its ends, once, but is "
-                f"{symbol!r}; leave it out."
+                f"user_symbols[{i}] must be text without spaces at its ends, but is {symbol!r}."
             )
+        if symbol in symbols[:i]:
+            raise ValueError(f"user_symbols[{i}], {symbol!r}, is there twice; leave one out.")
         if symbol in ("<pad>", "<unk>", "<s>", "</s>"):
-            raise ValueError(f"user_symbols[{i}] is {symbol!r}, a name of SentencePiece's own.")
+            raise ValueError(
+                f"user_symbols[{i}], {symbol!r}, is in every vocabulary; leave it out."
+            )
     return [escape(symbol).replace(" ", SPACE_SYMBOL) for symbol in symbols]
 
 

@@ -59,12 +59,18 @@ def export_saved_model(
             "limits": {name: getattr(graph, name) for name in LIMITS if hasattr(graph, name)},
             "precision": chosen,
             **({"seconds_per_step": seconds} if seconds else {}),
+            **({"int8_products": num_int8_products(module)} if chosen == "int8" else {}),
             "signatures": sorted(module.signature_functions),
             "warmup_texts": 0 if warmup is None else len(warmup),
         }
         write_card(path, directory, graph.model, graph.tokenizer, run=run, **settings)
 
     return write_version(directory, write, overwrite)
+
+
+def num_int8_products(module) -> int:
+    """Returns how many matrices of a module are integers to multiply by."""
+    return sum(weight.dtype == tf.qint8 for weight in module.model_weights)
 
 
 def serving_module(graph, precision, names=None) -> tf.Module:

@@ -58,7 +58,9 @@ def normalize_windows(
     values = ops.where(real, ops.cast(values, "float32"), 0.0)
     # Subtract the last value first: a window of one repeated value then has a scale of exactly 0.
     steps = ops.arange(ops.shape(values)[1])[None, :, None]  # (1, T, 1)
-    is_last = ops.equal(steps, ops.max(ops.where(real, steps, -1), axis=1, keepdims=True))
+    is_last = ops.equal(
+        steps, ops.max(ops.where(real, steps, -1), axis=1, keepdims=True, initial=-1)
+    )
     last = ops.sum(ops.where(is_last, values, 0.0), axis=1, keepdims=True)  # (B, 1, F)
     centred = ops.where(real, values - last, 0.0)
     mean = ops.sum(centred, axis=1, keepdims=True) / count

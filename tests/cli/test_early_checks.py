@@ -40,6 +40,11 @@ def test_nothing_slow_is_imported_before_a_mistake_is_found(tmp_path):
     text.write_text("a dog\n")
     half.mkdir()
     (half / "x").write_text("")
+    run, converted = tmp_path / "of-train", tmp_path / "of-ctranslate2"
+    for folder in (run, converted, tmp_path / "3"):
+        folder.mkdir()
+    (run / "manifest.json").write_text("{}")
+    (converted / "model.bin").write_text("x")
     train, pair = ["train", "--out", str(tmp_path / "run")], ["--source", text, "--target", text]
     cases = [
         (["tran"], "did you mean train"),
@@ -48,17 +53,20 @@ def test_nothing_slow_is_imported_before_a_mistake_is_found(tmp_path):
         ([*train, "--source", text], "--target is missing"),
         ([*train, *pair, text], "need as many files, but have 1 and 2"),
         ([*train, *pair, "--tsv", text], "give one of"),
+        ([*train, *pair, "--num-pairs", "9"], "--num-pairs is of --synthetic pairs"),
+        ([*train, "--source", "", "--target", text], "--source must not be empty; give a path"),
         ([*train, *pair, "--valid-split", "9", "--valid-tsv", text], "exclude each other"),
         ([*train, *pair, "--d-model", "30"], "d_model must be a multiple of num_heads"),
         ([*train, *pair, "--tokenizer", text, "--vocab-size", "9"], "leave out --vocab-size"),
         ([*train, *pair, "--plots"], "--plots needs a sentence"),
         ([*train, *pair, "--strategy", "multi_worker"], "needs the variable TF_CONFIG"),
-        ([*train, *pair, "--early-stopping", "2"], "add --valid-split 1000"),
+        ([*train, *pair, "--early-stopping", "2"], "add --valid-split N"),
         (["train", "--out", half, *pair], "holds other files"),
         (["train", "--out", text, *pair], "is a file"),
         (["train", "--out", "/proc/x", *pair], "could not be written"),
         (["translate", half], "is neither a run nor an export"),
         (["translate", half, "--shard", "3/2"], "must be I/N with I from 1 to N"),
+        (["translate", converted], "is a model for CTranslate2"),
         (["translate", text.parent / "haf"], f"did you mean {half}"),
         (["evaluate", half, "--source", text, "--target", text], "is neither"),
         (["distil", half, "--source", text, "--out", tmp_path / "o"], "is no run"),
@@ -66,6 +74,11 @@ def test_nothing_slow_is_imported_before_a_mistake_is_found(tmp_path):
         (["average", half, tmp_path / "e", "--last", "1"], "is no run"),
         (["inspect", half, "a dog", "--out", tmp_path / "no" / "page.html"], "no"),
         (["tokenizer", "--text", half, "--out", tmp_path / "t"], "is a directory"),
+        (["tokenizer", "--text", text, "--out", converted / "model.bin"], "exists; name another"),
+        (["export", run, tmp_path / "3"], "3 exists; add --overwrite, or name"),
+        (["export", run, tmp_path / "e", "--max-source-length", "1"], "must be at least 2"),
+        (["inspect", run, "--out", tmp_path / "page.html"], "The sentence is missing"),
+        (["distil", run, "--source", half / "x", "--out", tmp_path / "o"], "x is empty; name a"),
         (["demo", "--out", text], "is a file"),
         (["--version"], None),
     ]

@@ -175,7 +175,7 @@ def test_shards_are_joined_to_the_store_of_the_whole(text, store, tmp_path, caps
         shard = ["--shard", f"{i}/3", "--out", str(out)]
         assert main(["prepare", *arguments, *shard]) == 0
     assert main(["prepare", "--join", "--out", str(out)]) == 0
-    assert "6 pairs (skipped: none)" in capsys.readouterr().err
+    assert "6 pairs in 300 subwords (skipped: none)" in capsys.readouterr().err
     assert main(["prepare", *arguments, "--out", str(tmp_path / "whole")]) == 0
     names = sorted(path.name for path in out.iterdir())
     assert names == sorted(path.name for path in (tmp_path / "whole").iterdir())

@@ -88,6 +88,11 @@ def training_data(options, files, record, resumes) -> TrainingData:
             options.vocab_size = tokenizer.vocab_size  # the text may have fewer
         choose_metric(options, texts.valid)
         size = text_size(texts, tokenizer, options.max_length)
+        if not size.pairs:
+            raise ValueError(
+                f"no pair is left: all have more than --max-length {options.max_length} tokens; "
+                "raise it."
+            )
         choose(options, size, tokenizer.vocab_size)
     with stage("splitting the text into subwords", quiet=options.quiet):
         train, valid = batches(texts, tokenizer, options)

@@ -183,7 +183,8 @@ def _refuse_other_options(record, options) -> None:
         kept = record.options.get(name, DEFAULTS[name])
         value = recorded(name, getattr(options, name))
         if value != kept and not (name == "precision" and value == record.precision):
-            faults.append(f"{dashed([name])} is {_shown(kept)}, but typed {value}")
+            typed_now = "typed" if value is True else f"typed {value}"
+            faults.append(f"{dashed([name])} is {_shown(kept)}, but {typed_now}")
     if faults:
         raise ValueError(
             f"{options.out} was begun with other options: {'; '.join(faults)}; leave them out to "
