@@ -11,7 +11,8 @@ from keras_transformer import Transformer, Translator
 from keras_transformer.export import packed, saved_model
 from keras_transformer.export.precision import serving_copy
 from keras_transformer.export.saved_model import serving_module
-from keras_transformer.version_directory import next_version, saved_model_path
+from keras_transformer.files import read_json
+from keras_transformer.version_directory import EXPORT_CARD, next_version, saved_model_path
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +205,8 @@ def test_an_export_of_integers_translates_as_before(exported, sentences, tmp_pat
     np.testing.assert_allclose(output["score"], expected.scores, rtol=0, atol=0.1)
     matrices = [v for v in loaded.model_weights if len(v.shape) == 2]
     assert {v.dtype for v in matrices} == {tf.int8, tf.qint8}
+    card = read_json(Path(path) / EXPORT_CARD)
+    assert card["int8_products"] == sum(v.dtype == tf.qint8 for v in matrices)
     sizes = [v.dtype.size * np.prod(v.shape) for v in loaded.model_weights]
     assert sum(sizes) < 0.5 * 4 * translator.model.count_params()
 
