@@ -28,6 +28,9 @@ def run(options) -> None:
     counts, lines = answer_files(options, "score", paths, options.output, write)
     if not lines:
         return
+    if not counts["tokens"]:
+        log("note: all pairs are blank, so there is no perplexity")
+        return
     numbers = counts["log_prob"], counts["tokens"]
     perplexity = text_perplexity(*numbers, max(counts["bytes"], 1))
     summary = (

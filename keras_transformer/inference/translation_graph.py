@@ -88,11 +88,15 @@ class TranslationGraph:
 
         `length` is the number of tokens that were scored, end token included: of a longer target
         the first `max_length`, or `max_source_length` if that is more. `source_cut` and
-        `target_cut` say whether either was longer.
+        `target_cut` say whether either was longer. The "" of a blank source, which is what
+        `serving_default` answers, has the log-probability 0 and no tokens.
         """
         source, target = check_rows("source", source, target=target)
-        source_ids, _, source_cut = self.source(source)
+        source_ids, source_lengths, source_cut = self.source(source)
         target_ids, lengths, target_cut = self._ids(target, self.max_tokens)
+        blank = (source_lengths == 1) & (lengths == 1)
+        target_ids = tf.where(blank[:, None], PAD_ID, target_ids)
+        lengths = tf.where(blank, 0, lengths)
         scores = as_scores(self.token_log_probs(source_ids, target_ids), lengths)
         return {**scores, "source_cut": source_cut, "target_cut": target_cut}
 

@@ -462,6 +462,12 @@ def test_options_that_exclude_one_another(run, source, capsys, options, message)
     assert message in capsys.readouterr().err
 
 
+def test_blank_pairs_have_no_perplexity(run, source, answers, capsys):
+    answers(log_prob=0.0, length=0)
+    assert main(["score", run, "--source", source, "--target", source]) == 0
+    assert "all pairs are blank, so there is no perplexity" in capsys.readouterr().err
+
+
 def test_scores_and_their_perplexity(run, source, answers, tmp_path, capsys):
     answers(log_prob=-2.0, length=4, token_log_probs=[-0.5] * 4, target_cut=False)
     arguments = ["score", run, "--source", source, "--target", source]

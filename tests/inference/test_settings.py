@@ -79,6 +79,17 @@ def test_score_is_the_log_probability_of_the_pair(exported, trained, tokenizer, 
     assert exported[0].score([], []) == []
 
 
+def test_the_answer_to_blank_text_is_certain(exported, sentences):
+    source, target = sentences[0][0], sentences[1][0]
+    output = exported[0].graph.score([" ", "", source, "", source], ["", "", "", target, target])
+    certain = [True, True, False, False, False]
+    assert (output["log_prob"].numpy() == 0).tolist() == certain
+    assert (output["length"].numpy() == 0).tolist() == certain
+    assert not output["token_log_probs"].numpy()[:2].any()
+    alone = exported[0].score([source, "", source], ["", target, target])
+    np.testing.assert_allclose(output["log_prob"][2:], alone, rtol=1e-5)
+
+
 def test_score_needs_pairs(exported):
     with pytest.raises(ValueError, match="must be aligned, but there are 2 sources and 1 targets"):
         exported[0].score(["a", "b"], ["c"])
