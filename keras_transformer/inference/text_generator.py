@@ -23,16 +23,18 @@ SCORED_AT_A_TIME = 64
 class Generations(NamedTuple):
     """Whole texts, the continuations that they end with, and the scores of those.
 
-    A score is the log-probability of a continuation over the length penalty.
+    A score is the log-probability of a continuation over the length penalty. `ended` says whether
+    a continuation reached its end, and not a limit of its length.
 
     Example:
-        >>> Generations(["a dog runs"], [" runs"], [-0.5]).continuations
+        >>> Generations(["a dog runs"], [" runs"], [-0.5], [True]).continuations
         [' runs']
     """
 
     texts: list[str]
     continuations: list[str]
     scores: list[float]
+    ended: list[bool]
 
 
 class GeneratorOptions(TypedDict, total=False):
@@ -112,7 +114,7 @@ class TextGenerator(TextModule):
         return self.generate(prompts).texts
 
     def generate(self, prompts: list[str]) -> Generations:
-        """Texts, continuations and their scores, in the order of `prompts`."""
+        """Returns texts, continuations and their scores, in the order of `prompts`."""
         output = self.generate_tensor(as_tensor(check_texts("prompts", prompts)))
         if any(cut := output["prompt_cut"].numpy()):
             room = self.model.max_length - self.graph.max_length
@@ -125,7 +127,8 @@ class TextGenerator(TextModule):
         texts, continuations = (
             [text.decode() for text in output[name].numpy()] for name in ("text", "continuation")
         )
-        return Generations(texts, continuations, output["score"].numpy().tolist())
+        scores, ended = (output[name].numpy().tolist() for name in ("score", "ended"))
+        return Generations(texts, continuations, scores, ended)
 
     def score(self, texts: list[str]) -> TextScores:
         """The log-probabilities of texts from their beginning to their end, of any length."""

@@ -98,8 +98,8 @@ def log_probs_after(model, context, tokens):
 
 @pytest.mark.parametrize("start, end", [("two big", " cats sleep here today"), ("", None)])
 def test_learnt_texts_are_continued(generators, sentences, start, end):
-    texts, continuations, _ = generators("greedy").generate([start])
-    assert texts == [start + continuations[0]]
+    texts, continuations, _, ended = generators("greedy").generate([start])
+    assert texts == [start + continuations[0]] and ended == [True]
     assert continuations == [end] if end else texts[0] in sum(sentences, [])
 
 
@@ -122,13 +122,13 @@ def test_a_continuation_does_not_depend_on_its_batch(generators, search):
         )
         assert alone.scores[0] == pytest.approx(together.scores[i], abs=1e-4)
         assert alone.texts[0] == prompt + alone.continuations[0]
-    assert generator.generate([]) == ([], [], [])
+    assert generator.generate([]) == ([], [], [], [])
 
 
 @pytest.mark.slow
 def test_scores_are_those_of_the_continuations(generators, language_model, tokenizer):
     prompts = ["a small", "the", "two big cats"]
-    _, continuations, scores = generators("beam").generate(prompts)
+    _, continuations, scores, _ = generators("beam").generate(prompts)
     for prompt, continuation, score in zip(prompts, continuations, scores, strict=True):
         tokens = [*tokens_of(tokenizer, continuation), END_ID]
         context = [END_ID, *tokens_of(tokenizer, prompt)]
@@ -206,6 +206,7 @@ def test_a_prompt_may_fill_the_model_though_the_beam_is_wide(tokenizer):
         answers.append(generator.generate([full, "a"]))
     np.testing.assert_allclose(answers[0].scores, answers[1].scores, rtol=1e-4)
     assert answers[0].texts == answers[1].texts
+    assert answers[0].ended == [False, False]  # after one token
 
 
 # Scores of given text.
