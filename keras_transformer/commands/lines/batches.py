@@ -34,7 +34,7 @@ class Window(NamedTuple):
 
 
 class Pace:
-    """How many lines a window has: as a stop loses the windows that are not done, not too many.
+    """How many lines a window has: not too many, since a stop loses the windows that are not done.
 
     Attributes:
         lines: the most lines of the next window.
