@@ -106,7 +106,10 @@ def test_the_sums_of_the_largest_numbers_are_exact():
     check_sums_of_the_largest_numbers()
 
 
-@pytest.mark.parametrize("instructions", ["SSE41", "AVX2", "AVX512_CORE"])
+OTHERS = (pytest.param(name, marks=pytest.mark.slow) for name in ("SSE41", "AVX512_CORE"))
+
+
+@pytest.mark.parametrize("instructions", ["AVX2", *OTHERS])
 def test_they_are_exact_on_older_processors(instructions):
     """oneDNN goes without the instructions of newer ones if the environment says so."""
     code = "from tests.export.test_int8 import *; check_sums_of_the_largest_numbers()"
