@@ -86,6 +86,7 @@ class Corpus(NamedTuple):
 def main(arguments=None):
     options = parse_options(arguments)
     corpus = find_corpus(options)
+    refuse_other_settings(Path(options.out), options)
     if options.limit:
         corpus = shortened(corpus, Path(options.out) / "text", options.limit)
     tokenizer = tokenizer_at(
@@ -129,11 +130,25 @@ def find_corpus(options) -> Corpus:
         found = [path for name in names for path in folder.glob(f"{name}.{languages[0]}.gz")]
         # `test_2016.lc.en.gz` is another form of a split, not of these languages alone.
         found = [path for path in found if path.name.count(".") == 2]
-        if not found:
-            sys.exit(f"{folder} has no {names[0]}.{languages[0]}.gz; name another --data.")
+        if len(found) != 1:
+            what = f"{len(found)} files for" if found else "no file for"
+            sys.exit(
+                f"{folder} has {what} {names[0]}.{languages[0]}.gz; one is read of each split."
+            )
         stem = found[0].name.removesuffix(f".{languages[0]}.gz")
         splits.append(tuple(str(folder / f"{stem}.{language}.gz") for language in languages))
     return Corpus(*splits)
+
+
+def refuse_other_settings(out, options) -> None:
+    """Writes what the runs in a folder have in common, or stops if they have something else."""
+    names = ("data", "source_language", "target_language", "limit", "vocab_size")
+    settings = {name: getattr(options, name) for name in names}
+    path = out / "settings.json"
+    if path.is_file() and (kept := json.loads(path.read_text("utf-8"))) != settings:
+        sys.exit(f"{out} has runs of {kept}, but asked are {settings}; name another --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(settings) + "\n", "utf-8")
 
 
 def shortened(corpus, folder, number) -> Corpus:

@@ -162,11 +162,13 @@ def opened(folder):
 
 
 def memory():
-    """Gigabytes that this process had at most, and those it has now that no file backs."""
+    """Gigabytes that this process had at most, and those it has now that no file backs.
+
+    `getrusage` would begin with the peak of the process that started this one.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines)
-    anonymous = int(fields["RssAnon"].split()[0]) * 1024 / 1e9
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    anonymous, peak = (int(fields[name].split()[0]) * 1024 / 1e9 for name in ("RssAnon", "VmHWM"))
     return {"peak_gb": peak, "without_files_gb": anonymous}
 
 

@@ -3,7 +3,6 @@
 An engine is made in a process of its own, from what `write` left in a directory.
 """
 
-import gzip
 import itertools
 import json
 import os
@@ -112,12 +111,10 @@ def strategy_of(case):
 
 def build_real_text(run, test_data):
     """A trained run and the sentences of a test set."""
-    from keras_transformer import Beam
+    from keras_transformer import Beam, read_lines
     from keras_transformer.inference.run_directory import load_run
 
-    path = Path(test_data) / "test_2016_flickr.en.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        texts = file.read().splitlines()
+    texts = read_lines(Path(test_data) / "test_2016_flickr.en.gz")
     strategy = Beam(size=BEAM_SIZE, length_penalty=LENGTH_PENALTY)
     return *load_run(run), texts, {"strategy": strategy, "batch_size": BATCH_SIZE}
 

@@ -18,30 +18,32 @@ import tensorflow_text  # noqa: F401, its ops are in the SavedModel
 
 from keras_transformer.version_directory import saved_model_path
 
-WORDS = [
-    "a dog",
-    "runs ",
-    "</s>",
-    "<s>",
-    "<0x41>",
-    "\u2581",
-    "\ue000b",
-    " ",
-    "\t",
-    "\n",
-    "\0",
-    "\u200b",
-]
-WORDS += [
-    "\ufeff",
-    "\u4f60\u597d",
-    "\U0001f600",
-    "e\u0301",
-    "\u0627\u0644",
-    "\u202e",
-    "\ud800",
-    "\ufffd",
-]
+# An array of objects: one of strings would lose the NUL.
+WORDS = np.array(
+    [
+        "a dog",
+        "runs ",
+        "</s>",
+        "<s>",
+        "<0x41>",
+        "\u2581",
+        "\ue000b",
+        " ",
+        "\t",
+        "\n",
+        "\x00",
+        "\u200b",
+        "\ufeff",
+        "\u4f60\u597d",
+        "\U0001f600",
+        "e\u0301",
+        "\u0627\u0644",
+        "\u202e",
+        "\ud800",
+        "\ufffd",
+    ],
+    object,
+)
 LONGEST = 100_000
 FLOATS = [0.0, -0.0, 0.6, 1e-45, -1.0, 10.0, 11.0, 3e38, -3e38, np.inf, -np.inf, np.nan]
 INTS = [0, 1, 2, 3, 7, 64, 256, 257, 10**6, 2**31 - 1, -1, -7, -(2**31)]

@@ -44,7 +44,7 @@ def parse_options():
     parser.add_argument("--case", choices=engines.CASES, default="base_beam")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     parser.add_argument("--clients", nargs="+", type=positive, default=[1, 4, 16], metavar="N")
-    parser.add_argument("--requests", type=positive, default=100, help="of each client count")
+    parser.add_argument("--requests", type=several, default=100, help="of each client count")
     parser.add_argument("--threads", type=positive, default=os.cpu_count())
     return parser.parse_args()
 
@@ -82,6 +82,13 @@ def serve(path, texts, options):
     memory = resident() - before
     times = [percentiles(signature, requests, count, options.requests) for count in options.clients]
     return memory, times
+
+
+def several(text):
+    """A count of at least 2, of which there are percentiles."""
+    if positive(text) < 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count of at least 2")
+    return int(text)
 
 
 def percentiles(signature, requests, clients, total):

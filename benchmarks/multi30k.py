@@ -103,7 +103,7 @@ def train_keras_transformer(run, suffix, settings, seed, options):
     arguments = {"source": source, "target": target, "output": run / "translations.txt"}
     arguments |= {"beam_size": BEAM_SIZE, "length_penalty": options.length_penalty}
     call_ours("evaluate", run, **arguments)
-    return (run / "translations.txt").read_text("utf-8").splitlines()
+    return read_lines(run / "translations.txt")
 
 
 def train_opennmt_tf(run, suffix, settings, seed, options):

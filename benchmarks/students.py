@@ -82,7 +82,8 @@ def build(name, options):
     model = Transformer(**presets.TINY | depths, source_vocab_size=options.vocab_size)
     words = [engines.word(i) for i in range(300)]
     rng = random.Random(0)
-    texts = [" ".join(rng.choices(words, k=LENGTH - 1)) for _ in range(options.sentences)]
+    # A word at the beginning has no space before it, so it would be many pieces.
+    texts = [" ".join(["a", *rng.choices(words, k=LENGTH - 2)]) for _ in range(options.sentences)]
     return model, tokenizer, texts, LENGTH
 
 

@@ -11,7 +11,6 @@ on its own.
 """
 
 import argparse
-import gzip
 import json
 import statistics
 import sys
@@ -84,7 +83,7 @@ def parse_options():
     )
     parser.add_argument("--limit", type=positive, help="use so many pairs only")
     parser.add_argument("--shards", choices=("auto", "one"), default="auto", help="of ours")
-    parser.add_argument("--repeats", type=int, default=3, help="epochs after the first")
+    parser.add_argument("--repeats", type=positive, default=3, help="epochs after the first")
     parser.add_argument(
         "--json", type=new_file, metavar="FILE", help="target tokens a second: case -> engine"
     )
@@ -128,12 +127,9 @@ def as_pieces(rows):
 
 
 def tokenized(options, case):
-    from keras_transformer import Tokenizer
+    from keras_transformer import Tokenizer, read_lines
 
-    texts = []
-    for suffix in (".en.gz", ".de.gz"):
-        with gzip.open(options.text + suffix, "rt", encoding="utf-8") as file:
-            texts.append(file.read().splitlines()[: options.limit])
+    texts = [read_lines(options.text + suffix)[: options.limit] for suffix in (".en.gz", ".de.gz")]
     tokenizer = Tokenizer.train_on_texts(texts[0] + texts[1], vocab_size=case["vocab_size"])
     case["vocab_size"] = tokenizer.vocab_size
     return [tokenizer.tokenize(side).to_list() for side in texts]

@@ -59,7 +59,7 @@ def report(turns):
     shortest = min(seconds)
     print(f"{'tokens':>7}{'tokens/s':>10}{'cost':>7}{'MiB':>7}")
     for length, value in seconds.items():
-        rate = NUM_BATCHES * BATCH_TOKENS / value
+        rate = NUM_BATCHES * (BATCH_TOKENS // length * length) / value
         peak = turns[length][-1]["peak_mib"]
         print(f"{length:7}{rate:10,.0f}{value / seconds[shortest]:7.2f}{peak:7,.0f}")
 

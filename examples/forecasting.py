@@ -96,7 +96,7 @@ class LSTMForecaster(keras.Model):
 
 
 def build(model, history_length):
-    """The network of a name; the LSTM has as many parameters as the Transformer, or a few more."""
+    """The network of a name; the LSTM has about as many parameters as a Transformer like it."""
     forecaster = Forecaster(
         history_length=history_length,
         horizon=HORIZON,

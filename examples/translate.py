@@ -16,8 +16,10 @@ if not tf.saved_model.contains_saved_model(sys.argv[1]):
     sys.exit(f"{sys.argv[1]} holds no SavedModel; name a version's directory, such as DIRECTORY/1")
 model = tf.saved_model.load(sys.argv[1])
 translate = model.signatures["serving_default"]
-lines = [line.rstrip("\r\n") for line in sys.stdin]
+lines = [line.rstrip(b"\r\n") for line in sys.stdin.buffer]  # its tokenizer decodes them
 for start in range(0, len(lines), 32):
     output = translate(tf.constant(lines[start : start + 32]))
     for translation, score in zip(output["translation"], output["score"], strict=True):
-        print(f"{float(score):.3f}\t{translation.numpy().decode()}")
+        # A line break in a translation would shift all lines after it.
+        text = translation.numpy().decode().replace("\r", " ").replace("\n", " ")
+        print(f"{float(score):.3f}\t{text}")

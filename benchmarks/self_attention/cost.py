@@ -4,6 +4,7 @@ import multiprocessing
 import statistics
 import time
 from functools import partial
+from pathlib import Path
 
 TOKENS = 2048  # of a batch: as many for every length
 SHORTEST_TURN = 0.15  # seconds
@@ -77,7 +78,7 @@ def build(what, name, width, length, tokens=TOKENS):
         what: "layer" or "scores".
         name: of the layer, or of the way to compare.
         width: `d_model`, or d_k.
-        length: of the sequences.
+        length: of the sequences; it divides `tokens`.
         tokens: of the batch.
     """
     import keras
@@ -129,5 +130,6 @@ def peak():
 
     Linux's own line of it: `getrusage` begins with the peak of the process that started this one.
     """
-    (line,) = (row for row in open("/proc/self/status") if row.startswith("VmHWM"))
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (row for row in lines if row.startswith("VmHWM"))
     return int(line.split()[1]) / 1024

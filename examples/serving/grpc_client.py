@@ -109,7 +109,7 @@ def vector(model: str, name: str, tensor, dtype: tf.DType) -> list[str] | list[f
             return [text.decode() for text in values]
         if not all(map(math.isfinite, values)):
             raise ValueError("not finite")
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise ServerError(f"{model} gave a strange output {name}: {error}") from error
     return values
 

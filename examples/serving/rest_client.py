@@ -23,9 +23,8 @@ from typing import Any
 
 BATCH_SIZE = 32
 CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-MOST_BYTES = (
-    4 << 20
-)  # of an answer; Python's objects for the worst of them take about 30 times that
+# The most bytes of an answer. Python's objects for the worst of them take about 30 times that.
+MOST_BYTES = 4 << 20
 LONGEST_MESSAGE = 500  # characters
 TIMED_OUT = "timed out"
 

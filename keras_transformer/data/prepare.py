@@ -170,7 +170,8 @@ def join_stores(out, paths: Iterable) -> TokenStore:
         paths: the stores of all shards.
 
     Raises:
-        ValueError: if one is missing, or they are shards of different texts.
+        ValueError: if one is missing, they are shards of different texts, or the directory holds
+            a store of other text.
     """
     stores = sorted((TokenStore(path) for path in paths), key=lambda s: s.manifest["plan"]["shard"])
     plans = [store.manifest["plan"] for store in stores]
@@ -181,6 +182,8 @@ def join_stores(out, paths: Iterable) -> TokenStore:
             f"shards 1/N to N/N are needed, but there are {found}; prepare the others."
         )
     whole = plans[0] | {"shard": [1, 1]}
+    if is_store(out) and TokenStore(out).manifest["plan"] != whole:
+        raise ValueError(f"{out} holds a store of other text; name another directory.")
     for store, plan in zip(stores, plans, strict=True):
         if plan | {"shard": [1, 1]} != whole:
             raise ValueError(

@@ -163,7 +163,9 @@ def _checked_symbols(symbols) -> list[str]:
             )
         if symbol in symbols[:i]:
             raise ValueError(f"user_symbols[{i}], {symbol!r}, is there twice; leave one out.")
-        if symbol in ("<pad>", "<unk>", "<s>", "</s>"):
+        if "\0" in symbol:
+            raise ValueError(f"user_symbols[{i}], {symbol!r}, has a NUL, which would cut it short.")
+        if re.fullmatch("<pad>|<unk>|</?s>|<0x[0-9A-F]{2}>", symbol):
             raise ValueError(
                 f"user_symbols[{i}], {symbol!r}, is in every vocabulary; leave it out."
             )

@@ -106,7 +106,7 @@ class TokenStore(StoredPairs):
         """
         sizes = {"batch_tokens": batch_tokens, "num_buckets": num_buckets}
         check_batching(**sizes, max_pair_length=max_pair_length, seed=seed, bpe_dropout=bpe_dropout)
-        sample, lengths = None, self.pairs.lengths
+        sample, lengths = None, np.delete(self.pairs.lengths, np.array(self.left_out, "int64"))
         if bpe_dropout:
             longest = int(lengths.max(initial=0, where=lengths <= max_pair_length))
             sample = SampledEpochs(self, bpe_dropout, seed, longest, folder)

@@ -24,8 +24,8 @@ def top_k(logits, k: int):
         k: at most V.
 
     Returns:
-        Values (R, k) in falling order, and int32 columns (R, k). Of equal values those in the
-        first groups win.
+        Values (R, k) in falling order, and int32 columns (R, k). Of equal values the one in
+        the group with the larger maximum wins, which `ops.top_k` may decide otherwise.
     """
     size = logits.shape[-1]
     width = group_width(size, k)

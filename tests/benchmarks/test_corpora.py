@@ -49,8 +49,21 @@ def test_files_are_found_and_shortened(corpora, arguments, tmp_path):
     few = corpora.shortened(corpus, tmp_path / "few", 3)
     assert gzip.decompress(Path(few.test[1]).read_bytes()).decode().splitlines() == LINES[:3]
     (tmp_path / "val.en.gz").unlink()
-    with pytest.raises(SystemExit, match="has no valid.en.gz"):
+    with pytest.raises(SystemExit, match="has no file for valid.en.gz; one is read of"):
         corpora.find_corpus(options)
+    (tmp_path / "val.en.gz").write_bytes(b"")
+    (tmp_path / "test_2017.en.gz").write_bytes(b"")
+    with pytest.raises(SystemExit, match="has 2 files for test.en.gz; one is read of"):
+        corpora.find_corpus(options)
+
+
+def test_a_folder_of_runs_of_other_settings_is_refused(corpora, arguments, tmp_path):
+    for more in ([], ["--seeds", "2"]):
+        options = corpora.parse_options(["recipe", *arguments, *more])
+        corpora.refuse_other_settings(tmp_path / "out", options)
+    options = corpora.parse_options(["recipe", *arguments, "--limit", "9"])
+    with pytest.raises(SystemExit, match="'limit': None.*'limit': 9.*name another --out"):
+        corpora.refuse_other_settings(tmp_path / "out", options)
 
 
 def test_the_text_to_validate_on_chooses_and_all_is_compared(

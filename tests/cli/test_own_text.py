@@ -57,7 +57,7 @@ def test_a_tokenizer_keeps_symbols_whole_and_trains_a_run(
     assert main(["train", "--resume", "--out", str(out)]) == 0  # it is finished
 
 
-@pytest.mark.parametrize("symbols", [[""], [" a"], ["a", "a"], ["</s>"]])
+@pytest.mark.parametrize("symbols", [[""], [" a"], ["a", "a"], ["</s>"], ["<0x41>"], ["a\0b"]])
 def test_a_symbol_that_cannot_stay_whole_is_refused(symbols):
     with pytest.raises(ValueError, match=r"user_symbols\[\d\]"):
         Tokenizer.train_on_texts(["a dog"] * 9, vocab_size=300, user_symbols=symbols)

@@ -1,5 +1,6 @@
 """Stores: the same ids and batches as in memory, the same bytes however they were made."""
 
+import copy
 import gzip
 import subprocess
 import sys
@@ -146,6 +147,15 @@ def test_a_shard_may_be_empty(store, tmp_path):
     assert len(joined) == 2 and joined.skipped == {"empty": 2}
 
 
+def test_no_text_gets_longer_than_the_longest_that_is_read(store):
+    lengths = store.pairs.lengths
+    most = int(np.median(lengths))
+    rest = copy.copy(store)
+    rest.left_out = rest.pairs.sources.like(np.flatnonzero(lengths > most))
+    assert 0 < len(rest.left_out) < len(store)
+    assert rest.batches(**SIZES, bpe_dropout=0.3).sample.longest == most
+
+
 @pytest.mark.parametrize("count", [2, 7])
 def test_joined_shards_are_the_whole(store, texts, tmp_path, count):
     corpora = [*texts, *texts]  # lines are counted through all files
@@ -159,6 +169,9 @@ def test_joined_shards_are_the_whole(store, texts, tmp_path, count):
         join_stores(tmp_path / "j", shards[1:])
     joined = join_stores(tmp_path / "j", shards)
     assert files_of(joined) == files_of(whole)
+    assert files_of(join_stores(tmp_path / "j", shards)) == files_of(whole)
+    with pytest.raises(ValueError, match="holds a store of other text; name another directory"):
+        join_stores(store.path, shards)
 
 
 def test_a_file_with_tabs_is_the_same_text(store, texts, tmp_path):
