@@ -90,14 +90,14 @@ def test_files_have_the_size_of_their_text(tmp_path, monkeypatch):
     rows = zip(*sides, strict=True)
     Path(paths[2]).write_text("".join("\t".join(row) + "\n" for row in rows), "utf-8")
     expected = vocab_size_of_corpus(Corpus(*sides, {}))
-    assert expected == 4_000
+    assert expected == 8_000
     assert vocab_size_of_files([paths[:2]]) == vocab_size_of_files([paths[2:]]) == expected
     assert vocab_size_of_files([paths[:2], paths[2:]]) == vocab_size(2 * 50_000 * 15)
     # Of all files the characters are counted, though not of all their lines.
     monkeypatch.setattr(vocabulary_size, "SAMPLED_LINES", 1)
     monkeypatch.setattr(vocabulary_size, "ALPHABET", 2)
     letters = len(set("a dog runs" + "ein Hund läuft"))
-    assert vocab_size_of_files([paths[:2]]) == pytest.approx(4_000 + letters - 2, abs=1)
+    assert vocab_size_of_files([paths[:2]]) == pytest.approx(8_000 + letters - 2, abs=1)
     assert vocab_size_of_files([("a pipe", "another")]) == 8_000
 
 
