@@ -184,14 +184,14 @@ class MultiHeadAttention(KerasNames, LowRankAdaptation, keras.layers.Layer):
         for x in (query, value, key):
             if x is not None and not isinstance(x, Memory):
                 self._check_width(x.shape)
-        if key is not None and (value is None or isinstance(value, Memory)):
-            what = "a Memory, which has keys" if value is not None else "no value"
-            raise ValueError(f"key stands beside a value (B, S, D), but there is {what}.")
         if self.rotary and (value is not None or key is not None):
             raise ValueError(
                 "rotary attention is self-attention: call it with the query alone, or make the "
                 "layer with rotary=False."
             )
+        if key is not None and (value is None or isinstance(value, Memory)):
+            what = "a Memory, which has keys" if value is not None else "no value"
+            raise ValueError(f"key stands beside a value (B, S, D), but there is {what}.")
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return tuple(query_shape)

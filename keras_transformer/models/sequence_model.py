@@ -112,13 +112,11 @@ class SequenceModel(KerasNames, LowRankAdaptation, keras.Model):
             self.check_class_weight(class_weight)
         return super().fit(*args, class_weight=class_weight, **kwargs)
 
-    def train_on_batch(
-        self, x, y=None, sample_weight=None, class_weight=None, return_logs=False, **kwargs
-    ):
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
         """Trains as `keras.Model.train_on_batch` does, after `check_class_weight`."""
         if class_weight is not None:
             self.check_class_weight(class_weight)
-        return super().train_on_batch(x, y, sample_weight, class_weight, return_logs, **kwargs)
+        return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
 
     def make_train_function(self, force=False):
         check_floatx()
