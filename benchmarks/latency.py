@@ -85,7 +85,7 @@ def serve(path, texts, options):
 
 
 def several(text):
-    """A count of at least 2, of which there are percentiles."""
+    """A count of at least 2: fewer have no percentiles."""
     if positive(text) < 2:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count of at least 2")
     return int(text)

@@ -6,7 +6,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-TOKENS = 2048  # of a batch: as many for every length
+TOKENS = 2048  # of a batch, about: as many for every length that divides them
 SHORTEST_TURN = 0.15  # seconds
 PAUSE = 0.2  # seconds, in which the threads of the last one come to rest
 WARM_UPS = 3  # an optimizer of TensorFlow works on the first calls
@@ -43,8 +43,9 @@ def costs(cases, repeats):
     for process in processes:
         process.terminate()
         process.join()
-    for result, of_case in zip(results, times, strict=True):
-        result |= {k: 1e6 * statistics.median(seconds) / TOKENS for k, seconds in of_case.items()}
+    for result, of_case, (*_, length) in zip(results, times, cases, strict=True):
+        tokens = max(TOKENS // length, 1) * length  # as many as fit, in whole sequences
+        result |= {k: 1e6 * statistics.median(seconds) / tokens for k, seconds in of_case.items()}
     return results
 
 
@@ -78,8 +79,8 @@ def build(what, name, width, length, tokens=TOKENS):
         what: "layer" or "scores".
         name: of the layer, or of the way to compare.
         width: `d_model`, or d_k.
-        length: of the sequences; it divides `tokens`.
-        tokens: of the batch.
+        length: of the sequences.
+        tokens: of the batch, about.
     """
     import keras
     import tensorflow as tf

@@ -159,12 +159,15 @@ def _checked_symbols(symbols) -> list[str]:
     for i, symbol in enumerate(symbols):
         if not symbol.strip() or symbol != symbol.strip():
             raise ValueError(
-                f"user_symbols[{i}] must be text without spaces at its ends, but is {symbol!r}."
+                f"user_symbols[{i}] must be text without spaces at its ends, but is {symbol!r}; "
+                "leave them out."
             )
         if symbol in symbols[:i]:
             raise ValueError(f"user_symbols[{i}], {symbol!r}, is there twice; leave one out.")
         if "\0" in symbol:
-            raise ValueError(f"user_symbols[{i}], {symbol!r}, has a NUL, which would cut it short.")
+            raise ValueError(
+                f"user_symbols[{i}], {symbol!r}, has a NUL, which would cut it short; leave it out."
+            )
         if re.fullmatch("<pad>|<unk>|</?s>|<0x[0-9A-F]{2}>", symbol):
             raise ValueError(
                 f"user_symbols[{i}], {symbol!r}, is in every vocabulary; leave it out."

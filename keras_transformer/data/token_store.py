@@ -106,8 +106,9 @@ class TokenStore(StoredPairs):
         """
         sizes = {"batch_tokens": batch_tokens, "num_buckets": num_buckets}
         check_batching(**sizes, max_pair_length=max_pair_length, seed=seed, bpe_dropout=bpe_dropout)
-        sample, lengths = None, np.delete(self.pairs.lengths, np.array(self.left_out, "int64"))
+        sample = None
         if bpe_dropout:
+            lengths = np.delete(self.pairs.lengths, np.array(self.left_out, "int64"))
             longest = int(lengths.max(initial=0, where=lengths <= max_pair_length))
             sample = SampledEpochs(self, bpe_dropout, seed, longest, folder)
         rest = {"max_pair_length": max_pair_length, "shuffle": shuffle, "seed": seed}

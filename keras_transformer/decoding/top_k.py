@@ -25,7 +25,7 @@ def top_k(logits, k: int):
 
     Returns:
         Values (R, k) in falling order, and int32 columns (R, k). Of equal values the one in
-        the group with the larger maximum wins, which `ops.top_k` may decide otherwise.
+        the group with the larger maximum comes first; `ops.top_k` may choose another.
     """
     size = logits.shape[-1]
     width = group_width(size, k)

@@ -191,7 +191,9 @@ class MultiHeadAttention(KerasNames, LowRankAdaptation, keras.layers.Layer):
             )
         if key is not None and (value is None or isinstance(value, Memory)):
             what = "a Memory, which has keys" if value is not None else "no value"
-            raise ValueError(f"key stands beside a value (B, S, D), but there is {what}.")
+            raise ValueError(
+                f"key stands beside a value (B, S, D), but there is {what}; leave key out."
+            )
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return tuple(query_shape)

@@ -173,7 +173,6 @@ class LanguageModel(TokenModel):
             [True, True]
         """
         ids = padded_rows("prompt_ids", prompt_ids, self.vocab_size)
-
         strategy = as_strategy_of_prompts(strategy)
 
         def begin(ids):
