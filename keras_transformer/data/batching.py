@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_transformer import checks
 from keras_transformer.data.pair_batches import PairBatches, check_batching
-from keras_transformer.data.token_rows import TokenPairs, replaced, tokenize_rows
+from keras_transformer.data.token_rows import TokenPairs, limited, tokenize_rows
 
 if TYPE_CHECKING:
     from keras_transformer.data.tokenizer import Tokenizer
@@ -74,15 +74,14 @@ class TokenBatches(PairBatches):
             max_pair_length=max_pair_length,
             shuffle=shuffle,
             seed=seed,
-            sample=self._split_anew if bpe_dropout else None,
+            sample=self._sample if bpe_dropout else None,
         )
 
-    def _split_anew(self, epoch, attempt, most):
+    def _sample(self, epoch, attempt, longest):
         """Returns the token ids of an epoch; a text that gets too long keeps its plain ids."""
         seeds = np.random.default_rng((self.seed, epoch, attempt)).integers(2**31, size=2)
         sides = []
         for words, plain, seed in zip(self.words, self.tokenized, seeds, strict=True):
             rows = self.tokenizer.bpe_dropout.sample(words, self.bpe_dropout, seed)
-            too_long = np.flatnonzero(rows.lengths >= most)
-            sides.append(replaced(rows, too_long, plain.of(too_long)) if len(too_long) else rows)
+            sides.append(limited(rows, plain, longest))
         return TokenPairs(*sides)

@@ -94,7 +94,15 @@ class PairBatches:
         batch_tokens, num_buckets, max_pair_length, shuffle, seed: as for `TokenBatches`.
         leave_out: the places of pairs that are not read.
         sample: a function of an epoch, an attempt and a length that returns the pairs of that
-            epoch, none of them longer; None for the same pairs in each.
+            epoch, those that are read no longer; None for the same pairs in each.
+
+    Attributes:
+        kept: the places of the pairs that are read, int32.
+        num_too_long: how many pairs are left out, since they are longer than `max_pair_length`.
+        widths: the positions of each shape, rising.
+        batch_sizes: the rows of each shape.
+        num_batches: of each epoch.
+        num_target_tokens: real ones, with end tokens, of the epoch that was planned last.
 
     Example:
         >>> tokenizer = Tokenizer.train_on_texts(["a dog runs"] * 9, vocab_size=300)
@@ -133,14 +141,14 @@ class PairBatches:
                 if self.num_too_long
                 else "There are no sentence pairs: sources and targets are empty."
             )
-        self._choose_shapes(lengths[self.kept], batch_tokens, num_buckets)
+        self.longest = int(lengths[self.kept].max())
+        self._choose_shapes(batch_tokens, num_buckets)
 
-    def _choose_shapes(self, plain_lengths, batch_tokens, num_buckets):
-        lengths = self._sampled(0, 0)[1]
+    def _choose_shapes(self, batch_tokens, num_buckets):
+        pairs, lengths = self._sampled(0, 0)
+        self.num_target_tokens = self._count_target_tokens(pairs)
         self.widths = bucket_widths(lengths, num_buckets)
-        if self.sample:
-            self.widths[-1] = max(self.widths[-1], int(plain_lengths.max()))
-            self.max_pair_length = self.widths[-1]
+        self.widths[-1] = self.longest  # other samples may have it
         # No batch needs more rows than there are pairs.
         most = -(-len(self.kept) // ROWS_MULTIPLE)
         self.batch_sizes = [
@@ -181,6 +189,7 @@ class PairBatches:
             batches = self._batches(lengths, generator)
             if len(batches) <= self.num_batches:
                 break
+        self.num_target_tokens = self._count_target_tokens(pairs)
         while len(batches) < self.num_batches:
             fullest = max(range(len(batches)), key=lambda i: len(batches[i][2]))
             width, height, rows = batches[fullest]
@@ -244,11 +253,11 @@ class PairBatches:
 
     def _sampled(self, epoch, attempt):
         """Returns the pairs of an epoch, and the lengths of those that are kept."""
-        pairs = self.tokenized
-        if self.sample:
-            pairs = self.sample(epoch, attempt, self.max_pair_length)
-        self.num_target_tokens = int(pairs.targets.lengths[self.kept].sum()) + len(self.kept)
+        pairs = self.sample(epoch, attempt, self.longest) if self.sample else self.tokenized
         return pairs, pairs.lengths.astype("int32")[self.kept]
+
+    def _count_target_tokens(self, pairs):
+        return int(pairs.targets.lengths[self.kept].sum()) + len(self.kept)
 
     def _batches(self, lengths, generator):
         """Plans the batches of one epoch, as (width, height, rows)."""

@@ -13,7 +13,7 @@ import numpy as np
 from keras_transformer.data.bpe_dropout import BpeDropout
 from keras_transformer.data.processes import num_cores, work
 from keras_transformer.data.store_files import MANIFEST, StoredPairs, write_store
-from keras_transformer.data.token_rows import TokenPairs, TokenRows, replaced
+from keras_transformer.data.token_rows import TokenPairs, TokenRows, limited
 from keras_transformer.files import FileError, fingerprint, make_directory
 
 CHUNK = 20_000  # pairs that are split together: what is drawn depends on it
@@ -30,17 +30,15 @@ class SampledEpochs:
         store: the `StoredPairs`, such as a `TokenStore`.
         rate: the probability that a merge is dropped.
         seed: of what is drawn.
-        longest: the tokens of the longest pair that is read. A text that would get longer keeps its
-            plain ids.
         folder: where the epochs are written; None for a temporary folder.
-        processes: how many split the text; None for one on each core but one, at least two.
+        processes: how many split the text; None for one fewer than the cores, at least two.
 
     Attributes:
-        end: the number of epochs, if it is known: none is made that nobody reads.
+        end: the number of epochs, if it is known; no later epoch is made.
     """
 
-    def __init__(self, store, rate, seed, longest, folder=None, processes=None):
-        self.store, self.rate, self.seed, self.longest = store, rate, seed, longest
+    def __init__(self, store, rate, seed, folder=None, processes=None):
+        self.store, self.rate, self.seed = store, rate, seed
         self.processes = processes or max(num_cores() - 1, 2)
         self.folder = Path(folder or tempfile.mkdtemp())
         if folder is None:
@@ -48,14 +46,20 @@ class SampledEpochs:
         self.end = None
         self._has_shapes, self._ahead, self._stop = False, None, threading.Event()
 
-    def __call__(self, epoch: int, attempt: int, most: int) -> TokenPairs:
-        """Returns the pairs of an epoch, and begins to make the next one."""
+    def __call__(self, epoch: int, attempt: int, longest: int) -> TokenPairs:
+        """Returns the pairs of an epoch, and begins to make the next one.
+
+        Args:
+            epoch, attempt: what is drawn depends on both.
+            longest: the tokens of the longest pair that is read, the end token included. A text
+                that would get longer keeps its plain ids.
+        """
         self._wait()
-        pairs = self._read(epoch, attempt) or self._make(epoch, attempt)
+        pairs = self._read(epoch, attempt, longest) or self._make(epoch, attempt, longest)
         if self._has_shapes:
             self._drop_others(epoch)
             if epoch + 1 != self.end:
-                following = epoch + 1, 0
+                following = epoch + 1, 0, longest
                 self._ahead = threading.Thread(target=self._make_ahead, args=following, daemon=True)
                 self._ahead.start()
         self._has_shapes = True
@@ -70,31 +74,32 @@ class SampledEpochs:
     def _path(self, epoch, attempt) -> Path:
         return self.folder / f"epoch-{epoch:05d}-{attempt}"
 
-    def _plan(self, epoch, attempt) -> dict:
+    def _plan(self, epoch, attempt, longest) -> dict:
         made_of = fingerprint(self.store.path / MANIFEST)["sha256"]
-        drawn = {"rate": self.rate, "seed": self.seed, "longest": self.longest, "chunk": CHUNK}
+        drawn = {"rate": self.rate, "seed": self.seed, "longest": longest, "chunk": CHUNK}
         return {"store": made_of, "epoch": epoch, "attempt": attempt, **drawn}
 
-    def _read(self, epoch, attempt) -> TokenPairs | None:
+    def _read(self, epoch, attempt, longest) -> TokenPairs | None:
         try:
             found = StoredPairs(self._path(epoch, attempt))
         except FileError:
             return None
-        return found.pairs if found.manifest["plan"] == self._plan(epoch, attempt) else None
+        is_wanted = found.manifest["plan"] == self._plan(epoch, attempt, longest)
+        return found.pairs if is_wanted else None
 
-    def _make(self, epoch, attempt) -> TokenPairs | None:
+    def _make(self, epoch, attempt, longest) -> TokenPairs | None:
         path = self._path(epoch, attempt)
         shutil.rmtree(path, ignore_errors=True)
         make_directory(path)
         path_of_store = str(self.store.path)
         jobs = (
-            (path_of_store, begin, self.rate, (self.seed, epoch, attempt), self.longest)
+            (path_of_store, begin, self.rate, (self.seed, epoch, attempt), longest)
             for begin in range(0, len(self.store), CHUNK)
         )
         manifest = {
             "vocab_size": self.store.manifest["vocab_size"],
             "corpora": [],
-            "plan": self._plan(epoch, attempt),
+            "plan": self._plan(epoch, attempt, longest),
         }
         parts = self._until_stopped(work(split_chunk, jobs, self.processes))
         try:
@@ -109,10 +114,10 @@ class SampledEpochs:
                 raise InterruptedError
             yield part
 
-    def _make_ahead(self, epoch, attempt):
+    def _make_ahead(self, *epoch):
         with suppress(OSError, ValueError):  # it is tried again when it is needed
-            if self._read(epoch, attempt) is None:
-                self._make(epoch, attempt)
+            if self._read(*epoch) is None:
+                self._make(*epoch)
 
     def _wait(self):
         if self._ahead is not None:
@@ -142,6 +147,5 @@ def split_chunk(path, begin, rate, seed, longest) -> TokenPairs:
         values = side.values[offsets[0] : offsets[-1]].astype("int32")
         plain = TokenRows(values, offsets - offsets[0])
         rows = dropout.sample_ids(plain, rate, side_seed)
-        kept = np.flatnonzero(rows.lengths >= longest)
-        sides.append(replaced(rows, kept, plain.of(kept)) if len(kept) else rows)
+        sides.append(limited(rows, plain, longest))
     return TokenPairs(*sides)

@@ -82,6 +82,12 @@ def replaced(rows: TokenRows, places: np.ndarray, others: TokenRows) -> TokenRow
     return take(np.concatenate([rows.values, others.values]), starts, lengths)
 
 
+def limited(rows: TokenRows, plain: TokenRows, longest: int) -> TokenRows:
+    """Returns `rows`, but those of `plain` where a row and its end token pass `longest`."""
+    too_long = np.flatnonzero(rows.lengths >= longest)
+    return replaced(rows, too_long, plain.of(too_long)) if len(too_long) else rows
+
+
 def tokenize_rows(texts, tokenizer) -> TokenRows:
     """Tokenizes strings, without special tokens."""
     check_tokenizer(tokenizer, "tokenize")

@@ -108,9 +108,7 @@ class TokenStore(StoredPairs):
         check_batching(**sizes, max_pair_length=max_pair_length, seed=seed, bpe_dropout=bpe_dropout)
         sample = None
         if bpe_dropout:
-            lengths = np.delete(self.pairs.lengths, np.array(self.left_out, "int64"))
-            longest = int(lengths.max(initial=0, where=lengths <= max_pair_length))
-            sample = SampledEpochs(self, bpe_dropout, seed, longest, folder)
+            sample = SampledEpochs(self, bpe_dropout, seed, folder)
         rest = {"max_pair_length": max_pair_length, "shuffle": shuffle, "seed": seed}
         rest |= {"leave_out": self.left_out, "sample": sample}
         return PairBatches(self.pairs, **sizes, **rest)
