@@ -1,7 +1,7 @@
 """Named sizes of `Transformer`: plain dicts of its arguments, unpacked by the caller.
 
 `BASE` and `BIG` are rows "base" and "big" of table 3 in "Attention Is All You Need" (Vaswani et
-al., 2017). `TINY` is the text-only model of Wu et al. (2021), sized for some ten thousand sentence
+al., 2017). `TINY` is the text-only model of Wu et al. (2021), sized for tens of thousands of
 pairs; `SMALL` lies between the two.
 
 Example:

@@ -1,7 +1,7 @@
 """Says what is wrong with a command before Keras and TensorFlow are imported.
 
-What a value must be is in `values.KINDS`, and what a path must be in `path_checks.PATHS`. Here is
-what options of a command must not or must only have together.
+What a value must be is in `values.KINDS`, and what a path must be in `path_checks.PATHS`. This file
+checks the options of a command against one another.
 """
 
 import json
@@ -60,7 +60,7 @@ def check_what_is_asked(options) -> None:
 
 
 def check_shard(options) -> None:
-    """Refuses a part of what is no file: only a file is known to the other parts, too."""
+    """Refuses `--shard` of what is not a regular file: other parts could not read the same."""
     if options.shard is None:
         return
     if options.command == "translate" and (options.input is None or options.output is None):
@@ -137,7 +137,7 @@ def check_scores(options) -> None:
 
 
 def check_training(options) -> None:
-    """Refuses what cannot be trained together; a run to go on with gives its options before."""
+    """Refuses options that cannot be combined; a run that is resumed gives its options first."""
     from keras_transformer.commands.training_run import resume
 
     if {"epochs", "max_steps"} <= set(getattr(options, "typed", ())):
@@ -205,7 +205,9 @@ def check_text_options(options) -> None:
     """Refuses a training text that is named twice or in half, and options that need another."""
     origins = [options.source or options.target, options.tsv, options.store, options.tfds]
     if sum(map(bool, [*origins, options.synthetic])) != 1:
-        raise ValueError("give one of --source and --target, --tsv, --store, --tfds, --synthetic.")
+        raise ValueError(
+            "give one text: --source with --target, --tsv, --store, --tfds or --synthetic."
+        )
     typed = getattr(options, "typed", ())
     if "num_pairs" in typed and not options.synthetic:
         raise ValueError("--num-pairs is of --synthetic pairs; leave it out, or shorten the text.")
@@ -244,7 +246,7 @@ def check_preparation(options) -> None:
             raise ValueError("--join takes what is in --out; leave out the text and --shard.")
         return
     if texts != 1:
-        raise ValueError("give one of --source and --target, --tsv.")
+        raise ValueError("give one text: --source with --target, or --tsv.")
     refuse_second_vocabulary(options)
     check_tokenizer(options)
     if options.shard and not options.tokenizer:

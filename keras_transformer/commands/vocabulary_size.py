@@ -16,7 +16,7 @@ SUBWORDS = ((200_000, 2_000), (14_000_000, 8_000), (140_000_000, 16_000))
 MOST_SUBWORDS, ALPHABET = 32_000, 300
 # Of a text that can be read only once, and so not be counted before.
 UNCOUNTED = 8_000
-# So many lines of a file tell which characters are frequent.
+# The lines of a file that are read to find its frequent characters.
 SAMPLED_LINES = 100_000
 
 

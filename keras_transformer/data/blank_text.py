@@ -17,8 +17,8 @@ UNSEEN_RUNS = (
 UNSEEN = "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSEEN_RUNS) + "]"
 # What `str.strip` removes, for RE2.
 SPACES = r"[\s\v\x1c-\x1f\x{85}\pZ]"
-# What is no part of a text that is translated: everything, if nothing of it is seen. The unseen
-# characters at the ends of others may belong to them: a joiner, a variation selector.
+# What is stripped before translation: everything, if nothing of it is seen, otherwise the spaces at
+# its ends. Unseen characters at the ends may belong to others: a joiner, a variation selector.
 NOT_TEXT = f"^{UNSEEN}+$|^{SPACES}+|{SPACES}+$"
 
 _ALL_UNSEEN = re.compile(f"{UNSEEN}*")

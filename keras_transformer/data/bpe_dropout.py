@@ -135,8 +135,8 @@ class BpeDropout:
     def words(self, texts: Iterable[str]) -> Words:
         """Cuts texts into words, and splits each distinct word without dropout.
 
-        Two words have no common piece, since a text is cut where its two characters are side by
-        side in no piece. So a "word" may also be a part of one.
+        No piece spans two words: a text is cut between two characters that stand side by side in
+        no piece. So a "word" may also be a part of one.
 
         Args:
             texts: strings without lone surrogates.

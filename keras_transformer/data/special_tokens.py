@@ -2,5 +2,5 @@
 
 PAD_ID, UNK_ID, START_ID, END_ID = range(4)
 NUM_SPECIAL_TOKENS = 4
-# What no text has, so that no search may write it.
+# No text contains these, so no search may choose them.
 UNWRITTEN = PAD_ID, UNK_ID, START_ID

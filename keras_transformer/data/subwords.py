@@ -80,7 +80,7 @@ def _processor(model):
 
 @lru_cache(4)
 def _keeps_words_apart(model) -> bool:
-    """Returns whether a text is the pieces of its words, each with the space before it."""
+    """Returns whether splitting a text is splitting its words, each with the space before it."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     changes, kind = proto.normalizer_spec, proto.trainer_spec
     is_kept = not (

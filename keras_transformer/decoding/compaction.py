@@ -40,7 +40,7 @@ class Search:
             first, *_ = names = [kind.__name__ for kind in cls.kinds]
             raise ValueError(
                 f"strategy of a {first.lower()} search must be {'(...) or '.join(names)}(...), but "
-                f"is {strategy!r}; for others use the other search."
+                f"is {strategy!r}; use beam_search for Beam(...), greedy_search for the others."
             )
         return cls(as_search_model(model), strategy, check_count("end_id", end_id))
 

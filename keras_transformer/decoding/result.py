@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from keras_transformer.type_hints import Tensor
 
-# Stands for "impossible" where a finite number must. What is possible is above LEAST_POSSIBLE, sums
-# with IMPOSSIBLE are below it, and all of them above NEVER.
+# Stands for minus infinity, so that all numbers stay finite. What is possible is above
+# LEAST_POSSIBLE, sums with IMPOSSIBLE are below it, and all of them above NEVER.
 IMPOSSIBLE = -1e9
 LEAST_POSSIBLE, NEVER = IMPOSSIBLE / 2, 4 * IMPOSSIBLE
 

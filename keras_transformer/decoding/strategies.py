@@ -203,7 +203,7 @@ def as_strategy_of_prompts(strategy) -> Strategy:
     strategy = as_strategy(strategy)
     if strategy.coverage_penalty:
         raise ValueError(
-            "coverage_penalty is of translations, since a prompt need not be covered, but is "
+            "coverage_penalty must be 0 for a language model, which has no source to cover, but is "
             f"{strategy.coverage_penalty}; leave it out."
         )
     return strategy

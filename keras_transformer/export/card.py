@@ -118,7 +118,7 @@ def model_name(directory) -> str:
 def serve_command(directory, path: str | None = None) -> str:
     """Returns the command that serves the newest version of an export on this machine.
 
-    `path` is where the export is; by default, where it is now.
+    `path` is the export's folder on the machine that serves it, by default its folder here.
     """
     name, path = model_name(directory), path or str(model_directory(directory))
     volume = f"-v {shlex.quote(f'{path}:/models/{name}:ro')}"

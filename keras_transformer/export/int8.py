@@ -103,7 +103,7 @@ def column_scales(matrix):
 
 
 def largest_of(matrix, axis=0):
-    """Returns the largest size of a number in each column, or along another axis; above 0."""
+    """Returns the largest absolute value in each column, or along another axis; above 0."""
     return np.abs(matrix).max(axis=axis, initial=TINY)
 
 
@@ -180,7 +180,7 @@ def check_int8() -> None:
         sums = multiply(levels.astype("uint8"), values.astype("int8"))
     except (RuntimeError, ValueError, tf.errors.OpError) as error:
         raise RuntimeError(
-            'precision="int8" needs products of integers, which this TensorFlow has not on this '
+            'precision="int8" needs products of integers, which TensorFlow does not have on this '
             f'processor ({str(error).splitlines()[0]}); use "float32".'
         ) from error
     if not np.array_equal(sums, levels @ values + corrections):

@@ -120,7 +120,7 @@ def is_faster(function, other) -> bool:
 
 
 def speedup(function, other, *arguments) -> float:
-    """How many times the speed of another a function has; in turns, after a call of each."""
+    """How many times as fast as `other` a function is, timed in turns after one call of each."""
     times = [[], []]
     for _ in range(1 + REPEATS):
         for candidate, seconds in zip((function, other), times, strict=True):

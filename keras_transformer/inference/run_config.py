@@ -16,9 +16,9 @@ OF_KERAS = ("name", "trainable", "dtype")  # what Keras adds to a model's argume
 MODELS = {"Transformer": Transformer, "LanguageModel": LanguageModel}
 VOCABULARIES = ("source_vocab_size", "target_vocab_size", "vocab_size")
 SIZES = ("num_layers", "num_decoder_layers", "d_model", "num_heads", "d_ff", "max_length")
-# Each layer has at least so many arrays: kernels of attention and feed-forward, scales of norms.
+# The fewest arrays of a layer: kernels of attention and feed-forward, scales of norms.
 LEAST_ARRAYS = 7
-# So many numbers may the sinusoids have in any case; in a large model, some times its weights.
+# The sinusoids may have so many numbers, or so many times as many as the weights if that is more.
 SINUSOIDS, SINUSOIDS_PER_WEIGHT = 2**24, 4
 
 

@@ -85,7 +85,7 @@ class DecoderLayer(KerasNames, LowRankAdaptation, keras.layers.Layer):
         cross_attention: bool = True,
         **kwargs: Unpack[KerasOptions],
     ):
-        # Else Keras would cast a `Memory` in every step, if sub-layers have another dtype.
+        # Otherwise Keras would cast a `Memory` in every step, if sub-layers have another dtype.
         super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
         keep_arguments(self, locals())

@@ -33,7 +33,7 @@ class SequenceModel(KerasNames, LowRankAdaptation, keras.Model):
     """
 
     def __init__(self, **kwargs):
-        # Else Keras would round the values of a series, and ids given as floats.
+        # Otherwise Keras would round the values of a series, and ids given as floats.
         super().__init__(autocast=False, **kwargs)
 
     reads_ids = True  # each input is (B, T)

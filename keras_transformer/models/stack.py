@@ -38,7 +38,7 @@ class Stack(KerasNames, LowRankAdaptation, keras.layers.Layer):
         trainable: bool = True,
         **options: Unpack[LayerOptions],
     ):
-        # Else Keras would cast a `Memory` in every step, if sub-layers have another dtype.
+        # Otherwise Keras would cast a `Memory` in every step, if sub-layers have another dtype.
         super().__init__(autocast=False, name=name, dtype=dtype, trainable=trainable)
         self.supports_masking = True
         keep_arguments(self, {**locals(), **options})

@@ -224,7 +224,7 @@ class TokenModel(WorkerModel, SequenceModel):
             self.optimizer.build(self.trainable_variables)
         is_new = force or self.train_function is None
         if is_new and backend.STEPS_ARE_PURE:
-            # JAX would take the trace of the old step, since two looks at a method are equal.
+            # Bound methods compare equal, so JAX would take the old trace; partials do not.
             self.train_step = partial(type(self).train_step, self)
         super().make_train_function(force)
         if is_new and backend.STEPS_ARE_PURE and self.step_metrics is not None:

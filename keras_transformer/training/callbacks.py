@@ -13,7 +13,7 @@ class TokensPerSecond(keras.callbacks.Callback):
     """Adds `tokens_per_second` to an epoch's logs: real target tokens over training time.
 
     Place it before the callbacks that read the logs. Training time includes the compilation of
-    graphs, but not validation. Of an epoch that is cut short or gone on with, it counts the steps
+    graphs, but not validation. Of an epoch that is cut short or resumed, it counts the steps
     of this `fit`, each with the mean number of tokens.
 
     Args:
@@ -149,8 +149,8 @@ class KeepBest(keras.callbacks.Callback):
 
     Args:
         save: function without arguments that writes the model.
-        monitor: the entry of the epoch's logs to compare. An epoch without it is saved as long as
-            no epoch had it.
+        monitor: the entry of the epoch's logs to compare. Until an epoch has this entry, every
+            epoch is saved.
         mode: "max" if larger is better, "min" if smaller is.
 
     Example:

@@ -27,7 +27,7 @@ from keras_transformer.training.variables import (
 )
 from keras_transformer.type_hints import StrPath
 
-# The share of its time that training waits for copies at most.
+# The largest share of its time that training waits for copies.
 LARGEST_SHARE = 0.05
 # What asks for a state because of the time; a signal asks by its number.
 DUE = -1
@@ -71,8 +71,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         max_steps: ends training after this number of steps, those before a stop included.
         before_save: function without arguments that is called before each state is copied, such as
             `TensorBoardMonitor.flush`.
-        together: where several processes must save at the same step, such as
-            `training.workers.SaveTogether()`.
+        together: function that lets several processes save at the same step, such as
+            `training.workers.SaveTogether()`, which says what it takes and returns.
 
     Attributes:
         history: the logs of each finished epoch.

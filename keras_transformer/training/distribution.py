@@ -101,9 +101,9 @@ def sum_over_replicas(value):
 class WorkerModel(keras.Model):
     """A model that `fit` can build under a strategy of several workers.
 
-    Where its weights are there, no batch is read for it: a data set that gives another order at
-    each reading would be an epoch ahead. Else it is built from a batch of this worker. Keras would
-    take the mean of all replicas' batches.
+    If its weights exist, no batch is read to build it: a data set that has a new order at each
+    reading would then be an epoch ahead. Otherwise it is built from one batch of this worker. Keras
+    would take the mean of all replicas' batches.
     """
 
     def builds_from_data(self) -> bool:

@@ -64,7 +64,7 @@ class TensorBoardMonitor(keras.callbacks.Callback):
         self.time, self.tokens = time.perf_counter(), None
 
     def on_train_batch_begin(self, batch, logs=None):
-        if self.tokens is None:  # it is not 0 in an epoch that is gone on with
+        if self.tokens is None:  # it is not 0 in an epoch that is resumed
             metrics = getattr(self.model, "step_metrics", None)
             self.tokens = 0.0 if metrics is None else number(metrics.tokens.result())
         if self.profile_steps and self.num_steps + 1 == self.profile_steps[0]:

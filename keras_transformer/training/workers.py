@@ -12,10 +12,11 @@ from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.training import jax_devices
 from keras_transformer.training.worker_task import this_worker
 
-# Bytes are told as int32, so many at a time.
+# Bytes are broadcast as int32, at most this many at a time.
 CHUNK = 1 << 24
-# After about how long workers ask one another again whether to save; after how many steps at most.
+# Workers ask one another whether to save after about so many seconds, and at most so many steps.
 ASK_SECONDS, MOST_STEPS = 1.0, 1000
+# What TensorFlow raises after a worker is lost.
 LOST = (
     "UnavailableError",
     "InternalError",
@@ -105,7 +106,8 @@ def _sum_over_workers():
 class StopTogether(keras.callbacks.Callback):
     """Ends the training of all workers when the first one ends its own.
 
-    Else the others would wait for it in the next step. Place it after all that may stop a training.
+    Otherwise the others would wait for it in the next step. Place it after all that may stop a
+    training.
     """
 
     def on_epoch_end(self, epoch, logs=None):
@@ -115,8 +117,8 @@ class StopTogether(keras.callbacks.Callback):
 class SaveTogether:
     """Decides for all workers of TensorFlow at which step they save a state.
 
-    To read a metric is work of all of them, and what they save must be of one step. But their
-    clocks differ, and a signal comes to each at another time, or to one alone. So they tell one
+    All of them must take part to read a metric, and must save the same step. But their clocks
+    differ, and a signal comes to each at another time, or to one alone. So they tell one
     another what they want: not after each step, where each would wait for the slowest once more,
     but after as many as the first one does in about a second. That number is told as well.
 

@@ -1,4 +1,4 @@
-"""Files through a model: line n of each makes line n of the output, which can be gone on with."""
+"""Files through a model: line n of each makes line n of the output; a stopped job can resume."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ FORM = ("nbest", "by", "scores", "alignments", "json", "shard")
 
 
 class Stream:
-    """Standard output or a file that cannot be gone on with: what a `Journal` is, without one."""
+    """An output that cannot be resumed: what a `Journal` is, without its journal."""
 
     def __init__(self, name, stream, is_terminal=False):
         self.name, self.stream, self.is_terminal = name, stream, is_terminal
@@ -43,7 +43,7 @@ class Stream:
 
 
 class LateFile:
-    """A file to write, which is opened, and what was in it removed, at the first `write`."""
+    """A file that is opened and emptied only at its first `write`."""
 
     def __init__(self, path):
         self.path, self.file = path, None

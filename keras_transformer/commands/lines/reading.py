@@ -10,7 +10,7 @@ from keras_transformer.files import sha256
 
 CHUNK_BYTES, MOST_LINES = 1 << 16, 512
 INPUT = "standard input"
-# As many bytes tell a byte order mark.
+# The bytes of the longest byte order mark.
 LONGEST_MARK = 4
 
 

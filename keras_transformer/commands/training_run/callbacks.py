@@ -140,8 +140,8 @@ class Callbacks:
     def stopping(self):
         """Ends what runs beside `fit` in its context, in whatever way that ends.
 
-        SIGTERM saves a state. The bar goes, which would else stay on the terminal. What went wrong
-        with the last state is said, though something else has ended the training.
+        SIGTERM saves a state. The bar is removed, so that it does not stay on the terminal. An
+        error of the last state's copy is said even if another one has ended the training.
         """
         with on_sigterm(self.checkpoint.save_and_exit):
             try:

@@ -33,9 +33,9 @@ from keras_transformer.evaluation.scores import score_translations
 from keras_transformer.training.jax_devices import num_batch_shards, process
 from keras_transformer.training.run_record import TextRecord
 
-# From so many texts the number of tokens of all is known well enough.
+# A sample of this size is enough to estimate the number of tokens.
 MOST_SAMPLED = 10_000
-# So many pairs to validate on are enough; of little text it is a tenth.
+# The most pairs to validate on that are advised; of little text it is a tenth.
 MOST_VALID = 1_000
 # In no language with spaces are words of running text so long.
 LONG_WORDS = 16
@@ -65,7 +65,7 @@ def training_data(options, files, record, resumes) -> TrainingData:
     Args:
         options: those of `train`.
         files: the `TextRecord` of each file that they name.
-        record: of the run that is begun again or gone on with, or None.
+        record: of the run that is begun again or resumed, or None.
         resumes: whether there is a state to go on from.
 
     Raises:
@@ -218,7 +218,7 @@ def report(data, total_steps, options) -> None:
     if has_size and tokenizer.vocab_size < options.vocab_size:
         log(
             f"note: the text has only {tokenizer.vocab_size} subwords, fewer than --vocab-size "
-            f"{options.vocab_size}; give fewer (some thousand is usual for little text), or more "
+            f"{options.vocab_size}; give fewer (a few thousand is usual for little text), or more "
             "text"
         )
     for note in notes_on(texts.train):

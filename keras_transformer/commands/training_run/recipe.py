@@ -91,7 +91,7 @@ def recipe(text: Text, model: Model, given: dict) -> dict:
 
 
 def epochs_of_mean(epochs: int) -> int:
-    """Returns of how many of so many epochs the mean is best."""
+    """Returns how many of the last epochs to average."""
     return min(LONGEST_MEAN, epochs // 3) if epochs > FEW_EPOCHS else 0
 
 

@@ -241,7 +241,7 @@ def refuse_other_texts(record, found) -> None:
 
 
 def tokenizer_path(out) -> Path:
-    """Returns the path of a run's tokenizer, which an older model in the same place has not."""
+    """Returns the path of the tokenizer of the run that trains, not of an older model there."""
     path = Path(out) / CHECKPOINTS / TOKENIZER
     return path if path.is_file() else Path(out) / TOKENIZER
 

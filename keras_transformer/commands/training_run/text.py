@@ -25,7 +25,7 @@ from keras_transformer.training.jax_devices import leave_gpus_to_jax
 from keras_transformer.training.run_record import TextRecord
 
 NUM_SYNTHETIC_VALID = 500
-# From so many bytes of text on, some hundred thousand pairs, a store is made beside the run.
+# Of a text of this size, hundreds of thousands of pairs, a store is made beside the run.
 LARGE_BYTES = 2**26
 
 
@@ -42,7 +42,7 @@ def training_store(options, files, record) -> TokenStore | None:
     Args:
         options: of the command.
         files: the `TextRecord` of each file that the options name.
-        record: of the run that is gone on with, or None.
+        record: of the run that is resumed, or None.
     """
     if options.store:
         store = TokenStore(options.store)
