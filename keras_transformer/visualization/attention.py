@@ -44,16 +44,18 @@ def attention_maps(
     """
     scores = check_scores(scores, queries, keys)
     num_layers, num_heads = scores.shape[:2]
-    width = max(CELL * len(keys), SMALLEST) * num_heads + MARGIN
-    height = max(CELL * len(queries), SMALLEST) * num_layers + MARGIN
+    width = figures.map_side(len(keys), CELL, SMALLEST, num_heads)
+    height = figures.map_side(len(queries), CELL, SMALLEST, num_layers)
     beside, below = figures.label_margin(queries), figures.label_margin(keys)
-    figure = figures.new_figure(width + beside, height + below)
+    figure = figures.new_figure(
+        width * num_heads + MARGIN + beside, height * num_layers + MARGIN + below
+    )
     grid = figure.subplots(num_layers, num_heads, squeeze=False)
     for layer, head in np.ndindex(num_layers, num_heads):
         axes = grid[layer, head]
         image = figures.heat_map(axes, scores[layer, head], limits=(0, scores.max()))
-        figures.label_axis(axes.xaxis, keys if layer == num_layers - 1 else [])
-        figures.label_axis(axes.yaxis, queries if head == 0 else [])
+        figures.label_axis(axes.xaxis, keys if layer == num_layers - 1 else [], width)
+        figures.label_axis(axes.yaxis, queries if head == 0 else [], height)
         axes.set_title(f"head {head + 1}" if layer == 0 else "", fontsize=10)
         axes.set_ylabel(f"layer {layer + 1}" if head == 0 else "")
     figure.colorbar(
@@ -95,14 +97,15 @@ def word_attention(
         raise ValueError(f"word must be an index in [0, {len(queries)}), but is {word!r}.")
     rows = scores[:, :, word]  # (N, H, S)
     num_layers, num_heads = rows.shape[:2]
-    width = max(3 * CELL * len(keys), 3 * SMALLEST) + MARGIN
-    height = num_layers * (1.6 * CELL * num_heads + 0.25) + MARGIN
-    figure = figures.new_figure(width, height + figures.label_margin(keys))
+    width = figures.map_side(len(keys), 3 * CELL, 3 * SMALLEST, 1)
+    height = figures.map_side(num_heads, 1.6 * CELL, 0, num_layers)
+    below = figures.label_margin(keys)
+    figure = figures.new_figure(width + MARGIN, num_layers * (height + 0.25) + MARGIN + below)
     column = figure.subplots(num_layers, 1, squeeze=False)[:, 0]
     for layer, axes in enumerate(column):
         figures.heat_map(axes, rows[layer], limits=(0, 1))
-        figures.label_axis(axes.xaxis, keys if layer == num_layers - 1 else [])
-        figures.label_axis(axes.yaxis, [f"head {head + 1}" for head in range(num_heads)])
+        figures.label_axis(axes.xaxis, keys if layer == num_layers - 1 else [], width)
+        figures.label_axis(axes.yaxis, [f"head {head + 1}" for head in range(num_heads)], height)
         axes.set_ylabel(f"layer {layer + 1}")
         for head, best in enumerate(rows[layer].argmax(axis=1)):
             score = rows[layer, head, best]

@@ -10,8 +10,8 @@ from keras_transformer.decoding.history import DEAD, ENDED, RETURNED, UNFINISHED
 from keras_transformer.type_hints import Figure
 from keras_transformer.visualization import figures
 
-# Inches: a row, and the gap between two columns.
-ROW, GAP = 0.36, 0.35
+# Inches: a row, the gap between two columns, and that between a label and a line.
+ROW, GAP, SPACE = 0.36, 0.35, 0.06
 
 
 def beam_tree(history: Sequence[Hypothesis], pieces: Sequence[str], *, num_dead: int = 1) -> Figure:
@@ -60,14 +60,15 @@ def beam_tree(history: Sequence[Hypothesis], pieces: Sequence[str], *, num_dead:
         node = history[i]
         color = figures.INK if i in winning else figures.FAINT
         weight = "bold" if node.fate == RETURNED else "normal"
-        style = {"color": color, "fontsize": 8, "fontweight": weight, "va": "center"}
-        axes.text(lefts[node.length], row, labels[i], parse_math=False, **style)
+        style = {"color": color, "fontsize": figures.LABEL_SIZE, "fontweight": weight}
+        axes.text(lefts[node.length], row, labels[i], va="center", **style)
         if node.parent >= 0:
-            end, start_row = lefts[node.length] - 0.06, rows[node.parent]
-            start = lefts[node.length - 1] + figures.text_width(labels[node.parent])
+            end, start_row = lefts[node.length] - SPACE, rows[node.parent]
+            start = lefts[node.length - 1] + figures.text_width(labels[node.parent]) + SPACE
             bend = lefts[node.length] - GAP / 2
             xs, ys = [start, bend, bend, end], [start_row, start_row, row, row]
             axes.plot(xs, ys, color=color, linewidth=1.6 if i in winning else 0.8)
+    figures.show_literally(axes.texts)
     return figure
 
 

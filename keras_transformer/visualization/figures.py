@@ -2,8 +2,8 @@
 
 import functools
 import io
+import math
 import re
-import textwrap
 import unicodedata
 import warnings
 
@@ -13,8 +13,9 @@ import numpy as np
 SCORE_COLORS, SIGNED_COLORS = "Blues", "RdBu_r"
 INK, ACCENT, FAINT = "#1f2933", "#b3261e", "#667080"
 
-# The width of a character of a label, in inches.
-CHARACTER = 0.074
+# Points: a label, a title. Inches: the narrowest row of a label, the longest side of all maps.
+LABEL_SIZE, TITLE_SIZE = 8, 12
+LABEL_ROW, LONGEST = 0.11, 58
 
 # Unicode has a sign for each control character, but few fonts have them. The two that occur in text
 # get signs that all fonts have.
@@ -27,7 +28,9 @@ FONTS = (
     *(f"Noto Sans CJK {region}" for region in ("JP", "SC", "TC", "KR")),
     *("Source Han Sans", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "IPAexGothic", "IPAGothic"),
     *("Hiragino Sans", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "Arial Unicode MS"),
-    *("Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Bengali", "Noto Sans Tamil"),
+    *(f"Noto Sans {script}" for script in ("Devanagari", "Thai", "Bengali", "Tamil", "Telugu")),
+    *(f"Noto Sans {script}" for script in ("Gujarati", "Gurmukhi", "Kannada", "Malayalam")),
+    *(f"Noto Sans {script}" for script in ("Sinhala", "Khmer", "Lao", "Myanmar", "Ethiopic")),
     *("FreeSans", "Unifont"),
 )
 
@@ -68,22 +71,45 @@ def draw_grid(axes, shape) -> None:
     axes.vlines([col + 0.5 for col in range(columns - 1)], -0.5, rows - 0.5, color=FAINT, lw=0.4)
 
 
-def label_axis(axis, labels) -> None:
+def map_side(num_cells: int, cell: float, smallest: float, num_maps: int) -> float:
+    """Returns the side of a map in inches; cells get smaller where all maps would be too long."""
+    return min(max(cell * num_cells, smallest), LONGEST / num_maps)
+
+
+def label_axis(axis, labels, side: float = math.inf) -> None:
     """Names the rows or columns of a heat map, each label taken literally.
 
     Args:
         axis: `axes.xaxis`, whose labels stand upright, or `axes.yaxis`.
         labels: strings; what looks like a formula is shown as it is.
+        side: the length of the axis in inches; where rows are too narrow, some have no label.
     """
     upright = {"rotation": 90} if axis.axis_name == "x" else {}
-    axis.set_ticks(range(len(labels)), visible(labels), fontsize=8, **upright)
-    for label in axis.get_ticklabels():
-        label.set_parse_math(False)
-        label.set_fontfamily(font_families())
+    step = max(1, math.ceil(LABEL_ROW * len(labels) / side))
+    places = range(0, len(labels), step)
+    axis.set_ticks(places, visible(labels[::step]), fontsize=LABEL_SIZE, **upright)
+    show_literally(axis.get_ticklabels())
     axis.set_tick_params(length=0)
 
 
-@functools.cache
+def show_literally(texts) -> None:
+    """Shows matplotlib texts as they are, in any script: what looks like a formula is none."""
+    families = font_families()
+    for text in texts:
+        text.set(parse_math=False, fontfamily=families)
+
+
+def whole_ticks(axes, axis: str = "both") -> None:
+    """Numbers an axis in integers."""
+    # With the usual minimum of 2 ticks, a single position gets fractions.
+    axes.locator_params(axis, integer=True, min_n_ticks=1)
+
+
+def marker(points) -> str:
+    """Returns the marker of a line: a dot where it has too few points to be seen as one."""
+    return "o" if len(points) < 3 else ""
+
+
 def font_families() -> list[str]:
     """Lists matplotlib's own font, and the installed ones that have other scripts."""
     from matplotlib.font_manager import get_font_names
@@ -97,27 +123,61 @@ def visible(labels) -> list[str]:
     return [str(label).translate(CONTROL_SIGNS) for label in labels]
 
 
-def text_width(text: str) -> float:
-    """Estimates the width of a text, in inches: characters of the Far East count twice."""
-    return CHARACTER * max(
-        sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
-        for line in text.split("\n")
-    )
+def text_width(text: str, size: float = LABEL_SIZE) -> float:
+    """Returns the width of a text in inches, as if it were bold."""
+    return size / 72 * max(sum(map(_character_width, line)) for line in text.split("\n"))
+
+
+@functools.cache
+def _character_width(character: str) -> float:
+    """Returns the width of a bold character, where its height is 1.
+
+    What matplotlib's own font lacks is like a box in the scripts of the Far East, else a digit.
+    """
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    font = get_font(findfont(FontProperties(family="DejaVu Sans", weight="bold")))
+    if not font.get_char_index(ord(character)):
+        return 1.15 if unicodedata.east_asian_width(character) in "WF" else _character_width("0")
+    font.set_size(100, 72)
+    return font.load_char(ord(character)).linearHoriAdvance / 2**16 / 100
+
+
+def wrapped(text: str, width: float, size: float) -> list[str]:
+    """Returns a text in lines of at most `width` inches, broken at spaces where there are some."""
+    (text,) = visible([text])
+    if text_width(text, size) <= width:
+        return [text] if text.strip() else []
+    lines = []
+    for word in text.split():
+        joined = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(joined, size) <= width:
+            lines[-1] = joined
+        else:
+            lines += _pieces(word, width, size)
+    return lines
+
+
+def _pieces(word: str, width: float, size: float) -> list[str]:
+    """Cuts a word into pieces of at most `width` inches, but of at least a character."""
+    pieces = [""]
+    for character in word:
+        longer = pieces[-1] + character
+        fits = not pieces[-1] or text_width(longer, size) <= width
+        pieces[-1:] = [longer] if fits else [pieces[-1], character]
+    return pieces
 
 
 def label_margin(labels) -> float:
     """Returns how many more inches the labels need beside a map than a short word."""
-    return max(0.0, max(text_width(label) for label in visible(labels)) - 0.75)
+    return max([0.0, *(text_width(label) - 0.75 for label in visible(labels))])
 
 
 def draw_title(figure, title: str) -> None:
     """Draws a title above a figure, in as many lines as it needs; the figure grows by them."""
-    (title,) = visible([title])
-    width = 1.5 * text_width(title)  # its characters are larger than a label's
-    fitting = int(len(title) * figure.get_figwidth() / max(width, CHARACTER))
-    lines = textwrap.wrap(title, max(fitting, 1)) or [""]
+    lines = wrapped(title, figure.get_figwidth(), TITLE_SIZE) or [""]
     figure.set_figheight(figure.get_figheight() + 0.2 * (len(lines) - 1))
-    figure.suptitle("\n".join(lines), parse_math=False)
+    show_literally([figure.suptitle("\n".join(lines), fontsize=TITLE_SIZE)])
 
 
 def check_pieces(name: str, pieces, count: int, of: str) -> None:
@@ -144,7 +204,7 @@ def as_png(figure, dpi: int = 100) -> bytes:
     if missing:
         warnings.warn(
             f"No installed font has {missing}, drawn as boxes; install one, such as the package "
-            "fonts-noto-cjk for Chinese, Japanese and Korean.",
+            "fonts-noto-cjk for Chinese, Japanese and Korean, fonts-noto-core for other scripts.",
             stacklevel=2,
         )
     return image

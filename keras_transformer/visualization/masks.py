@@ -77,14 +77,15 @@ def mask_maps(
     figures.check_pieces("source_pieces", source_pieces, len(source_ids), "ids")
     figures.check_pieces("target_pieces", target_pieces, len(target_ids), "ids")
     masks = attention_masks(source_ids, target_ids)
-    size = max(0.2 * max(len(source_ids), len(target_ids)), 2.0)
-    figure = figures.new_figure(2 * (size + 0.8), 2 * (size + 0.8))
+    side = figures.map_side(max(len(source_ids), len(target_ids)), 0.2, 2.0, 2)
+    margin = 0.8 + figures.label_margin([*source_pieces, *target_pieces])
+    figure = figures.new_figure(2 * (side + margin), 2 * (side + margin))
     for axes, (name, mask) in zip(figure.subplots(2, 2).ravel(), masks.items(), strict=True):
         figures.heat_map(axes, mask, limits=(0, 1.6))  # a blue that leaves the grid visible
         figures.draw_grid(axes, mask.shape)
         queries = source_pieces if name.startswith("encoder") else target_pieces
         keys = target_pieces if name.startswith("decoder") else source_pieces
-        figures.label_axis(axes.yaxis, queries)
-        figures.label_axis(axes.xaxis, keys)
+        figures.label_axis(axes.yaxis, queries, side)
+        figures.label_axis(axes.xaxis, keys, side)
         axes.set_title(name, fontsize=10)
     return figure

@@ -6,7 +6,14 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.type_hints import Figure, TensorLike
-from keras_transformer.visualization.figures import ACCENT, SIGNED_COLORS, heat_map, new_figure
+from keras_transformer.visualization.figures import (
+    ACCENT,
+    SIGNED_COLORS,
+    heat_map,
+    marker,
+    new_figure,
+    whole_ticks,
+)
 
 
 def position_map(positions: TensorLike) -> Figure:
@@ -34,6 +41,7 @@ def position_map(positions: TensorLike) -> Figure:
     largest = np.abs(positions).max()
     image = heat_map(axes, positions, limits=(-largest, largest), colors=SIGNED_COLORS)
     axes.set(xlabel="dimension", ylabel="position")
+    whole_ticks(axes)
     figure.colorbar(image, ax=axes, label="value")
     return figure
 
@@ -69,11 +77,14 @@ def position_similarity(positions: TensorLike) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=[1.2, 1])
     image = heat_map(left, similarity, limits=(min(0, similarity.min()), 1))
     left.set(xlabel="position", ylabel="position")
+    whole_ticks(left)
     left.axhline(middle, color=ACCENT, linewidth=1)
     figure.colorbar(image, ax=left, label="cosine")
-    right.plot(np.arange(len(positions)) - middle, similarity[middle], color=ACCENT)
+    distances = np.arange(len(positions)) - middle
+    right.plot(distances, similarity[middle], color=ACCENT, marker=marker(distances))
     right.set(xlabel=f"distance from position {middle}", ylabel="cosine", ylim=(None, 1.05))
     right.grid(alpha=0.3)
+    whole_ticks(right, "x")
     return figure
 
 

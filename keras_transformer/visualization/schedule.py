@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from keras_transformer.type_hints import Figure, Numbers
-from keras_transformer.visualization.figures import INK, new_figure
+from keras_transformer.visualization.figures import (
+    INK,
+    marker,
+    new_figure,
+    show_literally,
+    whole_ticks,
+)
 
 NUM_POINTS = 200
 
@@ -46,10 +52,15 @@ def learning_rates(
     figure = new_figure(7, 4)
     axes = figure.subplots()
     for label, schedule in schedules.items():
-        axes.plot(steps, [float(schedule(step)) for step in steps], label=label)
+        rates = [float(schedule(step)) for step in steps]
+        axes.plot(steps, rates, label=label, marker=marker(steps))
     if measured is not None:
-        axes.plot(*measured, label="this run", color=INK, linewidth=2, linestyle="--")
+        style = {"color": INK, "linewidth": 2, "linestyle": "--", "marker": marker(measured[0])}
+        axes.plot(*measured, label="this run", **style)
     axes.set(xlabel="step", ylabel="learning rate", xlim=(0, num_steps), ylim=(0, None))
     axes.grid(alpha=0.3)
-    axes.legend()
+    # matplotlib leaves out labels that begin with "_", unless they are given.
+    legend = axes.legend(axes.lines, [line.get_label() for line in axes.lines])
+    show_literally(legend.get_texts())
+    whole_ticks(axes, "x")
     return figure

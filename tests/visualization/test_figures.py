@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from keras_transformer import Beam, TransformerSchedule, visualization
 from keras_transformer.decoding.history import Hypothesis, beam_history
@@ -30,7 +31,7 @@ from keras_transformer.visualization.figures import (
     new_figure,
 )
 from keras_transformer.visualization.masks import attention_masks
-from keras_transformer.visualization.samples import LINE, samples_figure
+from keras_transformer.visualization.samples import samples_figure
 from tests.decoding.conftest import END, PrefixModels
 
 STRANGE = ["$x^2$", "</script>", "עברית", "\n", "日本", "_a"]
@@ -38,6 +39,12 @@ STRANGE = ["$x^2$", "</script>", "עברית", "\n", "日本", "_a"]
 
 def labels_of(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def ticks_in(axis):
+    """The numbers at an axis."""
+    low, high = sorted(axis.get_view_interval())
+    return [place for place in axis.get_majorticklocs() if low <= place <= high]
 
 
 def data_of(axes):
@@ -105,11 +112,21 @@ def test_a_map_for_a_card_has_its_words_its_scale_and_twice_the_width(random, si
 
 
 def test_translations_are_read_with_their_sources_and_references():
-    samples = [("a dog", "$x^2$\n<b>", "ein Hund"), ("word " * 50, "", "日本" * 40)]
+    samples = [("a dog", "$x^2$\n<b>", "ein Hund"), ("word " * 50, "  ", "日本" * 40)]
     texts = [text.get_text() for text in samples_figure(samples).texts]
     assert texts.count("source") == texts.count("model") == texts.count("reference") == 2
     assert {"a dog", "$x^2$↵<b>", "ein Hund", "(empty)"} <= set(texts)
-    assert sum(text.endswith("…") for text in texts) == 2 and max(map(len, texts)) <= LINE
+    assert sum(text.endswith("…") for text in texts) == 2
+
+
+@pytest.mark.parametrize("text", ["x" * 200, "Щ" * 200, "MW " * 60, "word " * 50, "i" * 300])
+@pytest.mark.parametrize("dpi", [80, 90, 100])
+def test_lines_of_translations_end_within_the_picture_and_use_its_width(text, dpi):
+    figure = samples_figure([(text, text, text)])
+    figure.dpi = dpi
+    figure.draw_without_rendering()
+    ends = [line.get_window_extent().x1 for line in figure.texts]
+    assert 0.8 * figure.bbox.x1 < max(ends) <= figure.bbox.x1
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 6), (2, 1, 3, 4, 6), (2, 3, 6, 4), (0, 3, 4, 6)])
@@ -134,7 +151,68 @@ def test_a_word_that_is_not_there_is_an_error(scores):
             word_attention(scores, list("abcd"), STRANGE, word)
 
 
+# Sizes
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda words: attention_maps(np.ones((6, 8, 60, 60)), words, words),
+        lambda words: word_attention(np.ones((1, 2, 60, 180)), words, words * 3, 0),
+        lambda words: mask_maps([5] * 180, [2] * 60, words * 3, words),
+    ],
+)
+def test_a_figure_stays_below_60_inches_and_has_all_labels_for_which_there_is_room(draw):
+    words = [f"w{i}" for i in range(60)]
+    figure = draw(words)
+    assert 50 < figure.get_size_inches().max() < 60
+    axes = figure.axes[40 % len(figure.axes)]  # below the maps that share its labels
+    assert labels_of(axes.xaxis) in (words, words * 3)
+
+
+def test_labels_are_left_out_where_they_would_lie_on_others():
+    words = [f"w{i}" for i in range(1000)]
+    (axes, _) = attention_maps(np.ones((1, 1, 1, 1000)), ["a"], words).axes
+    assert labels_of(axes.xaxis) == words[::2]
+    np.testing.assert_array_equal(axes.get_xticks(), np.arange(0, 1000, 2))
+
+
+def test_masks_keep_their_size_beside_long_pieces():
+    words = [f"Donaudampfschifffahrtsgesellschaft{i}" for i in range(4)]
+    figure = mask_maps([5, 6, 7, 0], [2, 5, 0, 0], words, words)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        assert min(axes.bbox.size / figure.dpi) > 1.7  # inches
+        for text in (axes.title, *axes.get_xticklabels(), *axes.get_yticklabels()):
+            extent = text.get_window_extent()
+            assert min(extent.x0, extent.y0) >= 0
+            assert extent.x1 <= figure.bbox.x1 and extent.y1 <= figure.bbox.y1
+
+
 # Positions and schedule
+
+
+def test_few_positions_have_whole_numbers_and_a_single_one_has_a_dot():
+    for size in (1, 3):
+        positions = sinusoidal_positions(size, 4)
+        axes = position_map(positions).axes[0]
+        assert ticks_in(axes.yaxis) == list(range(size))
+        assert ticks_in(axes.xaxis) == [0, 1, 2, 3]
+        left, right, _ = position_similarity(positions).axes
+        assert ticks_in(left.xaxis) == ticks_in(left.yaxis) == list(range(size))
+        assert ticks_in(right.xaxis) == [i - size // 2 for i in range(size)]
+        assert right.lines[0].get_marker() == ("o" if size == 1 else "")
+
+
+def test_few_steps_have_whole_numbers_and_dots_and_every_line_is_in_the_legend():
+    names = ["_a", "$x^2$", "日本"]
+    schedules = {name: TransformerSchedule(64, 5) for name in names}
+    (axes,) = learning_rates(schedules, 2, measured=([1], [0.01])).axes
+    assert ticks_in(axes.xaxis) == [0, 1, 2]
+    assert {line.get_marker() for line in axes.lines} == {"o"}
+    legend = axes.get_legend().get_texts()
+    assert [text.get_text() for text in legend] == [*names, "this run"]
+    assert not any(text.get_parse_math() for text in legend)
 
 
 @pytest.mark.parametrize("d_model", [8, 7])
@@ -307,6 +385,20 @@ def test_no_label_lies_on_another_and_no_line_crosses_one(seed):
                 assert other_bottom <= top or bottom <= other_top
 
 
+@pytest.mark.filterwarnings("ignore:Glyph")
+@pytest.mark.parametrize("word", ["WMWMWMWMWM" * 2, "Щ" * 20, "日本" * 9, "i" * 30])
+def test_wide_pieces_end_before_the_next_column_and_before_the_edge(word):
+    history = [Hypothesis(-1, 2, 0, 0.0, 0.0, "kept")]
+    for i in range(3):
+        history.append(Hypothesis(i, 5, i + 1, -0.1, -0.1, "kept" if i < 2 else "returned"))
+    figure = beam_tree(history, [word] * 4)
+    figure.draw_without_rendering()
+    extents = [text.get_window_extent() for text in figure.axes[0].texts]
+    for extent, after in zip(extents, extents[1:], strict=False):
+        assert extent.x1 < after.x0
+    assert extents[-1].x1 <= figure.bbox.x1
+
+
 def test_pieces_and_hypotheses_must_be_as_many():
     with pytest.raises(ValueError, match="one string for each of the 1 hypotheses, but there are"):
         beam_tree([Hypothesis(-1, 2, 0, 0.0, 0.0, "kept")], [])
@@ -365,6 +457,25 @@ def test_long_labels_and_titles_are_shown_and_leave_the_maps_their_size(scores, 
         assert np.min(sizes) > 0.6  # inches
 
 
+def test_every_text_uses_the_installed_fonts_and_one_installed_later(scores, monkeypatch):
+    installed, words = [], ["日本"] * 6
+    monkeypatch.setattr("matplotlib.font_manager.get_font_names", lambda: installed)
+    for _ in range(2):
+        for figure in (
+            attention_maps(scores, words[:4], words, title="日本"),
+            word_attention(scores, words[:4], words, 0),
+            beam_tree([Hypothesis(-1, 2, 0, 0.0, 0.0, "returned")], ["日本"]),
+            learning_rates({"日本": TransformerSchedule(64, 5)}, 10),
+            mask_maps([5], [5], ["日本"], ["日本"]),
+            samples_figure([("日本",) * 3]),
+        ):
+            texts = [x for x in figure.findobj(Text) if x.get_visible() and "日本" in x.get_text()]
+            assert texts
+            for text in texts:
+                assert text.get_fontfamily() == ["DejaVu Sans", *installed]
+        installed.append("IPAexGothic")
+
+
 def test_png_has_the_size_of_the_figure():
     data = as_png(new_figure(2, 1), dpi=50)
     assert data.startswith(b"\x89PNG")
@@ -384,7 +495,7 @@ def test_characters_that_no_font_has_are_named():
     label_axis(axes.xaxis, ["a", "\n"])
     label_axis(axes.yaxis, ["\ue123", "b"])  # of no script
     with pytest.warns(
-        UserWarning, match="No installed font has \ue123, drawn as boxes; install one"
+        UserWarning, match="has \ue123, drawn as boxes; install one, .* fonts-noto-core for other"
     ):
         assert as_png(figure).startswith(b"\x89PNG")
     assert "\ue123" in as_svg(figure)  # without a warning
