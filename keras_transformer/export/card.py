@@ -4,15 +4,15 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import NamedTuple
 
 from keras_transformer.files import fingerprint, write_json
+from keras_transformer.layers.arguments import OF_KERAS
 from keras_transformer.training.card import kept_text, size_text
 from keras_transformer.training.run_record import present_machine, present_time, present_versions
 from keras_transformer.version_directory import EXPORT_CARD, README, model_directory
 
 FORMAT = 1
-TASKS = {"Transformer": "translation", "LanguageModel": "text-generation"}
-OF_KERAS = ("name", "trainable", "dtype")
 IMAGE = "tensorflow/serving:2.20.0"
 # One thread for an operation, several searches at a time; see docs/serving.md.
 FLAGS = "--tensorflow_intra_op_parallelism=1 --tensorflow_inter_op_parallelism=2"
@@ -31,7 +31,7 @@ _Lines that begin with TODO are for you to complete; the rest is what the export
 
 {summary}
 
-TODO: from which language into which, for what kind of text; who made it, how to reach them.
+TODO: {about}; who made it, how to reach them.
 
 ## Use
 
@@ -46,13 +46,13 @@ TODO: what it is meant for, and what it should not be used for.
 
 {training}
 
-TODO: where the text comes from, its licence, how it was filtered.
+TODO: {data}.
 
 ## Evaluation
 
 {evaluation}
 
-TODO: scores on a test set, `keras-transformer evaluate`, with their signatures.
+TODO: {scores}.
 
 ## Limits
 
@@ -69,6 +69,54 @@ TODO
 `assets.extra/manifest.json` has the size and the SHA-256 of every file but this one,
 `assets.extra/card.json` all that this page is made of; `keras-transformer show` prints both.
 """
+
+
+class Kind(NamedTuple):
+    """What a README says and asks of a model of some class.
+
+    `task` is a `pipeline_tag`, or None; `settings` are the arguments of the model that a client
+    needs; the others are what is to do.
+    """
+
+    task: str | None = None
+    about: str = "what it computes"
+    data: str = "where the data come from, their licence, how they were filtered"
+    scores: str = "scores on a test set"
+    settings: tuple[str, ...] = ()
+    reads_text: bool = False
+
+
+TEXT = "where the text comes from, its licence, how it was filtered"
+KINDS = {
+    "Transformer": Kind(
+        "translation",
+        "from which language into which, for what kind of text",
+        TEXT,
+        "scores on a test set, `keras-transformer evaluate`, with their signatures",
+        reads_text=True,
+    ),
+    "LanguageModel": Kind(
+        "text-generation",
+        "in which language, what kind of text",
+        TEXT,
+        "the perplexity of a test set, per byte",
+        reads_text=True,
+    ),
+    "Forecaster": Kind(
+        "time-series-forecasting",
+        "which series, their units, the time from one step to the next; what the covariates are",
+        "where the series come from, their licence, how gaps were filled",
+        "MASE and pinball loss on origins after the training, beside those of a seasonal naive",
+        ("history_length", "horizon", "num_features", "num_covariates", "quantiles"),
+    ),
+    "SequenceClassifier": Kind(
+        "text-classification",
+        "what each class is, from 0 on; in which language, what kind of text",
+        TEXT,
+        "the accuracy on a test set, and of the most frequent class",
+        ("num_classes", "max_length"),
+    ),
+}
 
 
 def write_card(version, directory, model, tokenizer=None, *, run=None, **parts) -> None:
@@ -163,31 +211,41 @@ def _tokenizer(tokenizer) -> dict:
 
 
 def _readme(card, directory) -> str:
-    name, folder = model_name(directory), model_directory(directory).name
-    model, versions, run = card["model"], card["versions"], card["run"] or {}
-    task = TASKS.get(model["class"])
-    summary = (
+    model, run = card["model"], card["run"] or {}
+    kind = KINDS.get(model["class"], Kind())
+    settings = {name: model[name] for name in kind.settings}
+    names = ("search", "limits", "precision", "signatures")
+    settings |= {name: card[name] for name in names if name in card}
+    return MODEL_CARD.format(
+        name=model_name(directory),
+        task=f"pipeline_tag: {kind.task}\n" if kind.task else "",
+        summary=_summary(card, kind),
+        about=kind.about,
+        use=_use(directory) if kind.reads_text else "",
+        settings=_table(settings),
+        training=_training(run),
+        data=kind.data,
+        evaluation=_evaluation(run),
+        scores=kind.scores,
+        limits=_limits(card.get("limits", {})),
+    )
+
+
+def _summary(card, kind) -> str:
+    model, versions = card["model"], card["versions"]
+    return (
         f"A `{model['class']}` of {model['parameters']:,} parameters, exported on "
         f"{card['made'][:10]} by keras-transformer-layers {versions['keras-transformer-layers']} "
         f"and TensorFlow {versions['tensorflow']} as a SavedModel"
+        + (", strings in and strings out." if kind.reads_text else ".")
     )
-    summary += ", strings in and strings out." if task else "."
-    use = ""
-    if task:
-        use = "With Docker, from the folder that holds the versions' own:\n\n"
-        use += (
-            f"```sh\n{serve_command(directory, f'./{folder}')}\n\n{ask_command(directory)}\n```\n"
-        )
-    names = ("search", "limits", "precision", "signatures")
-    return MODEL_CARD.format(
-        name=name,
-        task=f"pipeline_tag: {task}\n" if task else "",
-        summary=summary,
-        use=use,
-        settings=_table({name: card[name] for name in names if name in card}),
-        training=_training(run),
-        evaluation=_evaluation(run),
-        limits=_limits(card.get("limits", {})),
+
+
+def _use(directory) -> str:
+    command = serve_command(directory, f"./{model_directory(directory).name}")
+    return (
+        "With Docker, from the folder that holds the versions' own:\n\n"
+        f"```sh\n{command}\n\n{ask_command(directory)}\n```\n"
     )
 
 

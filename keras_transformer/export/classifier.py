@@ -79,7 +79,7 @@ def export_classifier(
 def _in_vocabulary(ids, vocab_size):
     message = f"ids must be in [0, {vocab_size})."
     checks = [
-        tf.debugging.assert_non_negative(ids, message),
+        tf.debugging.assert_greater_equal(ids, 0, message),
         tf.debugging.assert_less(ids, vocab_size, message),
     ]
     with tf.control_dependencies(checks):

@@ -15,12 +15,13 @@ def export_forecaster(model: Forecaster, directory: StrPath, *, overwrite: bool 
     row's forecast does not depend on the other rows or on its padding. There are two signatures:
 
     - `serving_default`: `history` (B, T, F), float32, and `length` (B,), int32, the number of real
-      steps; padding follows them.
+      steps, 0 to T; padding follows them.
     - `masked`: `history` and `padding_mask` (B, T), bool, True at real steps.
 
     If the model has covariates, both also take `covariates` (B, T + horizon, C). Both return
-    `mean` (B, horizon, F) and `quantiles` (B, horizon, F, Q), float32. A step with a NaN counts as
-    missing.
+    `mean` (B, horizon, F) and `quantiles` (B, horizon, F, Q), float32. A step with a NaN or an
+    infinite value counts as missing. The forecast of a row without a known step is 0. Inputs that
+    do not fit the history are an error that names them.
 
     Args:
         model: the forecaster.
@@ -49,14 +50,15 @@ def export_forecaster(model: Forecaster, directory: StrPath, *, overwrite: bool 
     def forecast(history, padding_mask, *covariates):
         inputs = {"history": history, "padding_mask": padding_mask}
         if covariates:
-            steps = tf.shape(history)[1]
-            inputs["covariates"] = _long_enough(covariates[0], steps, model.horizon)
+            inputs["covariates"] = _checked_covariates(covariates[0], history, model.horizon)
         outputs = model(inputs, training=False)  # (B, horizon, F, 1 + Q)
         return {"mean": outputs[..., 0], "quantiles": outputs[..., 1:]}
 
     def forecast_by_length(history, length, *covariates):
-        steps = tf.range(tf.shape(history)[1])
-        return forecast(history, steps < tf.reshape(length, [-1, 1]), *covariates)
+        return forecast(history, _mask_of(length, history), *covariates)
+
+    def forecast_masked(history, padding_mask, *covariates):
+        return forecast(history, _checked_mask(padding_mask, history), *covariates)
 
     history = tf.TensorSpec([None, None, model.num_features], tf.float32, "history")
     length = tf.TensorSpec([None], tf.int32, "length")
@@ -65,15 +67,45 @@ def export_forecaster(model: Forecaster, directory: StrPath, *, overwrite: bool 
     covariates = covariates if model.num_covariates else []
     signatures = {
         "serving_default": (forecast_by_length, history, length, *covariates),
-        "masked": (forecast, history, mask, *covariates),
+        "masked": (forecast_masked, history, mask, *covariates),
     }
     return export_tested(model, directory, signatures, _example(model), overwrite=overwrite)
 
 
-def _long_enough(covariates, steps, horizon):
-    message = f"covariates must cover the history and the {horizon} steps of the horizon."
-    check = tf.debugging.assert_greater_equal(tf.shape(covariates)[1], steps + horizon, message)
+def _mask_of(length, history):
+    """Returns the mask (B, T) of a history whose rows have `length` (B,) real steps."""
+    rows, steps = tf.unstack(tf.shape(history)[:2])
+    in_range = "length must be in [0, T], the number of real ones among the T steps of history."
+    # TensorFlow would broadcast one value over all series without a word.
+    checks = [
+        tf.debugging.assert_equal(
+            tf.size(length), rows, "length must have one value for each series of history."
+        ),
+        tf.debugging.assert_greater_equal(length, 0, in_range),
+        tf.debugging.assert_less_equal(length, steps, in_range),
+    ]
+    with tf.control_dependencies(checks):
+        return tf.range(steps) < tf.reshape(length, [-1, 1])
+
+
+def _checked_mask(padding_mask, history):
+    message = "padding_mask must have one value for each series and step of history."
+    check = tf.debugging.assert_equal(tf.shape(padding_mask), tf.shape(history)[:2], message)
     with tf.control_dependencies([check]):
+        return tf.identity(padding_mask)
+
+
+def _checked_covariates(covariates, history, horizon):
+    (rows, steps), (known_rows, known_steps) = (
+        tf.unstack(tf.shape(x)[:2]) for x in (history, covariates)
+    )
+    one_each = "covariates must have one row for each series of history."
+    enough = f"covariates must cover the history and the {horizon} steps of the horizon."
+    checks = [
+        tf.debugging.assert_equal(known_rows, rows, one_each),
+        tf.debugging.assert_greater_equal(known_steps, steps + horizon, enough),
+    ]
+    with tf.control_dependencies(checks):
         return tf.identity(covariates)
 
 

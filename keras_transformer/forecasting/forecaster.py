@@ -66,7 +66,9 @@ class Forecaster(SequenceModel):
             "padding_mask", boolean (B, T), True at real steps, and "covariates"
             (B, T + horizon, C), one row per step of history and horizon. Padding may stand before,
             after and, where values are missing, between real steps. It may hold anything. A step
-            with a NaN is padding, too. The forecast begins after the last real step.
+            with a NaN or an infinite value is padding, too. The forecast begins after the last real
+            step. Fill the gaps of covariates: beside real steps and in the horizon they must be
+            finite, or the forecast is NaN.
         training: whether dropout is applied.
         mask: boolean (B, T), which Keras carries from `keras.layers.Masking`; it hides steps, too.
 
@@ -157,6 +159,9 @@ class Forecaster(SequenceModel):
 
     def call(self, inputs, training: bool | None = None, mask=None) -> Tensor:
         window = self._read(inputs, mask)
+        if training and self.num_covariates:
+            message = "A covariate is NaN or infinite; fill the gaps of covariates."
+            window = window._replace(covariates=all_finite(window.covariates, message))
         history, level, scale = normalize_windows(window.history, window.padding_mask)
         x, token_mask = self._tokens(window._replace(history=history))  # (B, N + M, D)
         x = self.dropout_layer(x, training=training)
@@ -183,28 +188,29 @@ class Forecaster(SequenceModel):
         """
         known = ops.expand_dims(ops.cast(window.padding_mask, "float32"), -1)  # (B, L, 1)
         steps = ops.concatenate([window.history, known], axis=-1)  # (B, L, F + 1)
-        steps = ops.pad(steps, ((0, 0), (0, self.horizon), (0, 0)))
+        steps = ops.pad(steps, ((0, 0), (0, self.horizon), (0, 0)))  # (B, L + horizon, F + 1)
         read = ops.pad(window.padding_mask, ((0, 0), (0, self.horizon)), constant_values=True)
-        covariates = ops.where(ops.expand_dims(read, -1), window.covariates, 0.0)
-        steps = ops.concatenate([steps, covariates], axis=-1)  # (B, L + horizon, F + 1 + C)
+        steps = ops.concatenate([steps, window.covariates], axis=-1)  # (B, L + horizon, F + 1 + C)
         sizes = zip(self.num_patches, (self.history_length, self.horizon), strict=True)
         # The horizon begins with a patch of its own, so padding fills the first and the last patch.
         front, back = (count * self.patch_length - size for count, size in sizes)
-        steps = ops.pad(steps, ((0, 0), (front, back), (0, 0)))
-        read = ops.pad(read, ((0, 0), (front, back)))
+        steps = ops.pad(steps, ((0, 0), (front, back), (0, 0)))  # (B, (N + M) * P, F + 1 + C)
+        read = ops.pad(read, ((0, 0), (front, back)))  # (B, (N + M) * P)
         count = sum(self.num_patches)
-        patches = ops.reshape(steps, (-1, count, self.patch_length * steps.shape[-1]))
-        token_mask = ops.any(ops.reshape(read, (-1, count, self.patch_length)), axis=-1)
+        width = self.patch_length * steps.shape[-1]
+        patches = ops.reshape(steps, (-1, count, width))  # (B, N + M, P * (F + 1 + C))
+        read = ops.reshape(read, (-1, count, self.patch_length))  # (B, N + M, P)
+        token_mask = ops.any(read, axis=-1)  # (B, N + M)
         x = self.patch_projection(ops.cast(patches, self.compute_dtype))  # (B, N + M, D)
         return x + ops.cast(self.positions, x.dtype), token_mask
 
     def _outputs_of_horizon(self, x):
         """Maps the encoder's output (B, N + M, D) to forecasts (B, horizon, F, 1 + Q)."""
         num_history, num_horizon = self.num_patches
-        y = ops.cast(self.output_projection(x[:, num_history:]), "float32")  # (B, M, P * F * ...)
+        y = ops.cast(self.output_projection(x[:, num_history:]), "float32")  # (B, M, P F (1 + Q))
         steps = num_horizon * self.patch_length
         y = ops.reshape(y, (-1, steps, self.num_features, 1 + len(self.quantiles)))
-        return y[:, : self.horizon]
+        return y[:, : self.horizon]  # (B, horizon, F, 1 + Q)
 
     def _linear_forecast(self, history):
         """Maps each feature's normalized history (B, L, F) to (B, horizon, F, 1)."""

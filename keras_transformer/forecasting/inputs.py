@@ -15,7 +15,7 @@ class Window(NamedTuple):
 
     history: Tensor  # (B, L, F), float32
     padding_mask: Tensor  # (B, L), True at real steps
-    covariates: Tensor  # (B, L + horizon, C), float32
+    covariates: Tensor  # (B, L + horizon, C), float32, 0 beside padding
 
 
 def read_window(
@@ -37,7 +37,7 @@ def read_window(
         carried_mask: the mask (B, T) that Keras carries with the history, or None.
 
     Returns:
-        A `Window`; a step with a NaN counts as padding.
+        A `Window`; a step with a NaN or an infinite value counts as padding.
 
     Raises:
         ValueError: if an input is missing, unknown or has another shape.
@@ -55,7 +55,8 @@ def read_window(
         covariates = ops.cast(inputs["covariates"], "float32")
         covariates = steps_around(covariates, origin, history_length, horizon)
     history, mask = (steps_around(x, origin, history_length) for x in (history, mask))
-    return Window(history, mask, covariates)
+    read = ops.pad(mask, ((0, 0), (0, horizon)), constant_values=True)  # (B, L + horizon)
+    return Window(history, mask, ops.where(ops.expand_dims(read, -1), covariates, 0.0))
 
 
 def real_lengths(padding_mask: TensorLike) -> Tensor:
@@ -111,9 +112,11 @@ def _check_inputs(inputs: dict, num_features: int, num_covariates: int) -> None:
     ):
         shape = tuple(inputs[name].shape) if name in inputs else None
         if (shape or size) and (shape is None or len(shape) != 3 or shape[2] != size):
+            found = f"has {shape}" if shape else "is missing"
+            if name == "history" and shape and len(shape) == 3:
+                found += "; give rolling_windows series in the rows of a matrix as list(matrix)"
             raise ValueError(
-                f"{name} must have the shape (B, T, {size}), because {field}={size}, but "
-                + (f"has {shape}." if shape else "is missing.")
+                f"{name} must have the shape (B, T, {size}), because {field}={size}, but {found}."
             )
 
 

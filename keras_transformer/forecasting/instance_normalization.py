@@ -54,19 +54,18 @@ def normalize_windows(
     if padding_mask is None:
         padding_mask = ops.ones(ops.shape(values)[:2], "bool")
     real = ops.expand_dims(as_mask("padding_mask", padding_mask), -1)  # (B, T, 1)
-    count = ops.maximum(ops.sum(ops.cast(real, "float32"), axis=1, keepdims=True), 1.0)
+    count = ops.maximum(ops.sum(ops.cast(real, "float32"), axis=1, keepdims=True), 1.0)  # (B, 1, 1)
     values = ops.where(real, ops.cast(values, "float32"), 0.0)
     # Subtract the last value first: a window of one repeated value then has a scale of exactly 0.
     steps = ops.arange(ops.shape(values)[1])[None, :, None]  # (1, T, 1)
-    is_last = ops.equal(
-        steps, ops.max(ops.where(real, steps, -1), axis=1, keepdims=True, initial=-1)
-    )
+    last_step = ops.max(ops.where(real, steps, -1), axis=1, keepdims=True, initial=-1)  # (B, 1, 1)
+    is_last = ops.equal(steps, last_step)  # (B, T, 1)
     last = ops.sum(ops.where(is_last, values, 0.0), axis=1, keepdims=True)  # (B, 1, F)
     centred = ops.where(real, values - last, 0.0)
-    mean = ops.sum(centred, axis=1, keepdims=True) / count
+    mean = ops.sum(centred, axis=1, keepdims=True) / count  # (B, 1, F)
     centred = ops.where(real, centred - mean, 0.0)
     # Divide by the largest, so that no square is too large or too small for float32.
-    largest = ops.max(ops.abs(centred), axis=1, keepdims=True, initial=0.0)
+    largest = ops.max(ops.abs(centred), axis=1, keepdims=True, initial=0.0)  # (B, 1, F)
     squares = ops.square(ops.divide_no_nan(centred, largest))
     scale = largest * ops.sqrt(ops.sum(squares, axis=1, keepdims=True) / count)
     level = ops.where(ops.any(real, axis=1, keepdims=True), last + mean, 0.0)

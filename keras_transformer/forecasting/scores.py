@@ -141,7 +141,7 @@ def scaled_pinball(
 
     Args:
         targets: y, numbers (...).
-        forecasts: numbers (..., Q).
+        forecasts: numbers (..., Q), (..., 1) for one quantile.
         quantiles: their Q levels, in (0, 1).
         history: numbers (T,) of the same series, before all targets.
         period: the steps of a season; 1 if there is none.
@@ -159,10 +159,10 @@ def scaled_pinball(
     """
     levels = np.asarray(check_quantiles(quantiles))  # (Q,)
     targets, forecasts = (np.asarray(x, "float64") for x in (targets, forecasts))
-    if not len(levels) or forecasts.shape[-1:] != levels.shape:
+    if not len(levels) or forecasts.shape != (*targets.shape, len(levels)):
         raise ValueError(
-            f"forecasts must end in one number for each of {len(levels)} quantiles, at least one, "
-            f"but have the shape {forecasts.shape}."
+            f"forecasts must have the shape of the targets, {targets.shape}, and a last axis of "
+            f"{len(levels)} quantiles, at least one, but their shape is {forecasts.shape}."
         )
     for forecast in np.moveaxis(forecasts, -1, 0):
         _same_shape(targets, forecast)

@@ -1,6 +1,6 @@
 """Cuts series into windows: a history, and the steps that came after it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +42,8 @@ def windows_at(
     Args:
         series: numbers (T, F) or (T,), NaN or infinite where missing. A step that lacks one
             feature counts as missing. Windows are float32, so subtract a constant first if the
-            series varies by less than a ten-millionth of its level.
+            series varies by less than a ten-millionth of its level, and divide by one if it goes
+            beyond 3e38.
         origins: integers in [0, T - horizon], the first step of each forecast.
         history_length: the steps of a window.
         horizon: the steps of a target.
@@ -52,8 +53,8 @@ def windows_at(
         `ForecastWindows`, in the order of `origins`; a missing target is NaN.
 
     Raises:
-        ValueError: if a size is out of range, an origin is not an integer or is too close to the
-            end, or the covariates do not fit the series.
+        ValueError: if a size is out of range, the series is no numbers of float32, an origin is not
+            an integer or is too close to the end, or the covariates do not fit the series.
 
     Example:
         >>> windows = windows_at(np.arange(6), [2, 4], history_length=3, horizon=2)
@@ -67,39 +68,40 @@ def windows_at(
     check_positive_int("history_length", history_length)
     check_positive_int("horizon", horizon)
     series = _columns("series", series)
-    series = np.where(np.isfinite(series), series, np.nan)
+    series = np.where(np.isfinite(series), series, np.float32("nan"))
     origins = _check_origins(origins, len(series), horizon)[:, None]  # (N, 1)
     known = ~np.isnan(series).any(axis=1)  # (T,)
     lead = ((history_length, 0), (0, 0))
-    history = np.pad(np.where(known[:, None], series, 0.0), lead)
+    history = np.pad(np.where(known[:, None], series, np.float32(0)), lead)
     mask = np.pad(known, lead[0])
     # Step t of the series is row t + history_length of the padded one.
     rows = origins + np.arange(history_length)  # (N, history_length)
-    inputs = {"history": history[rows].astype("float32"), "padding_mask": mask[rows]}
+    inputs = {"history": history[rows], "padding_mask": mask[rows]}
     if covariates is not None:
         covariates = _check_covariates(covariates, len(series))
         rows = origins + np.arange(history_length + horizon)
-        inputs["covariates"] = np.pad(covariates, lead)[rows].astype("float32")
-    return ForecastWindows(inputs, series[origins + np.arange(horizon)].astype("float32"))
+        inputs["covariates"] = np.pad(covariates, lead)[rows]
+    return ForecastWindows(inputs, series[origins + np.arange(horizon)])
 
 
 def rolling_windows(
-    series: Numbers,
+    series: Numbers | Iterable[Numbers],
     *,
     history_length: int,
     horizon: int,
-    covariates: Numbers | None = None,
+    covariates: Numbers | Iterable[Numbers] | None = None,
     min_history: int | None = None,
     stride: int = 1,
 ) -> ForecastWindows:
     """Cuts every window of one or several series, to fit a `Forecaster` on.
 
     Args:
-        series: an array (T, F) or (T,), or a list of such series of any lengths. A list of lists of
-            numbers is a list of series (T,).
+        series: an array (T, F) or (T,), or a list or another iterable of such series, of any
+            lengths. A matrix is one series with its features in columns: give series in the rows of
+            a matrix as `list(matrix)`. A list of lists of numbers is a list of series (T,).
         history_length: the steps of a window.
         horizon: the steps of a target.
-        covariates: numbers (T, C) or (T,); for a list of series, a list of them.
+        covariates: numbers (T, C) or (T,), without gaps; for several series, a list of them.
         min_history: the fewest steps before an origin, by default `history_length`. With fewer,
             the model also learns to forecast from shorter histories.
         stride: the steps from one origin to the next.
@@ -108,12 +110,17 @@ def rolling_windows(
         `ForecastWindows`, without those that lack a target or have no known step of history.
 
     Raises:
-        ValueError: if there is no window at all, or an argument does not fit.
+        ValueError: if there is no window at all, a series is no numbers of float32, or an argument
+            does not fit.
 
     Example:
         >>> windows = rolling_windows(np.arange(10), history_length=4, horizon=2)
         >>> windows.targets[:, 0, 0]
         array([4., 5., 6., 7., 8.], dtype=float32)
+        >>> matrix = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])  # two series
+        >>> windows = rolling_windows(list(matrix), history_length=2, horizon=1)
+        >>> windows.targets[:, 0, 0]
+        array([3., 4., 7., 8.], dtype=float32)
     """
     check_positive_int("stride", stride)
     check_positive_int("history_length", history_length)
@@ -130,7 +137,8 @@ def rolling_windows(
     if not whole.any():
         raise ValueError(
             f"No window has {first} steps before its origin and {horizon} known ones after it; "
-            "lower history_length, min_history or horizon, or give longer series."
+            "lower history_length, min_history or horizon, or give longer series (those in the "
+            "rows of a matrix as list(matrix))."
         )
     return ForecastWindows({name: x[whole] for name, x in inputs.items()}, targets[whole])
 
@@ -169,11 +177,30 @@ def rolling_origins(length: int, horizon: int, *, first: int, stride: int = 1) -
 
 
 def _columns(name: str, values: Numbers) -> np.ndarray:
-    """Turns (T,) or (T, F) into (T, F), float64."""
-    values = np.asarray(values, "float64")
+    """Turns (T,) or (T, F) into (T, F), float32."""
+    try:
+        values = np.asarray(values, "float64")
+    except (TypeError, ValueError) as error:
+        raise _no_numbers(name, values) from error
     if values.ndim not in (1, 2):
         raise ValueError(f"{name} must be numbers (T,) or (T, F), but has shape {values.shape}.")
-    return values[:, None] if values.ndim == 1 else values
+    with np.errstate(over="ignore"):
+        columns = values.astype("float32")
+    beyond = np.isinf(columns) & np.isfinite(values)
+    if beyond.any():
+        raise ValueError(
+            f"{name} has {beyond.sum()} values beyond float32, such as {values[beyond][0]:g}; "
+            "divide it by a constant."
+        )
+    return columns[:, None] if columns.ndim == 1 else columns
+
+
+def _no_numbers(name: str, values) -> ValueError:
+    remedy = "; give list(x.values())" if isinstance(values, Mapping) else ""
+    return ValueError(
+        f"{name} must be numbers (T,) or (T, F), or a list of such series, but is "
+        f"{type(values).__name__}{remedy}."
+    )
 
 
 def _check_origins(origins: Numbers, length: int, horizon: int) -> np.ndarray:
@@ -200,20 +227,39 @@ def _check_covariates(covariates: Numbers, length: int) -> np.ndarray:
     return covariates
 
 
-def _pairs(series, covariates) -> Iterable[tuple]:
-    """Pairs every series with its covariates, or with None."""
-    several = isinstance(series, (list, tuple)) and len(series) > 0 and np.ndim(series[0]) > 0
+def _pairs(series, covariates) -> list[tuple]:
+    """Pairs every series (T, F) with its covariates, or with None."""
+    several = _several(series)
+    if several is None:
+        return [(_columns("series", series), covariates)]
     if not several:
-        return [(series, covariates)]
+        raise ValueError("series is empty; give at least one series.")
+    several = [_columns("series", one) for one in several]
     if covariates is None:
-        return [(one, None) for one in series]
+        return [(one, None) for one in several]
+    covariates = _elements("covariates", covariates)
     given = sum(one is not None for one in covariates)
-    if not given == len(covariates) == len(series):
+    if not given == len(covariates) == len(several):
         raise ValueError(
-            f"There are {len(series)} series, but covariates for {given}; give a list with one "
+            f"There are {len(several)} series, but covariates for {given}; give a list with one "
             "per series."
         )
-    return zip(series, covariates, strict=True)
+    return list(zip(several, covariates, strict=True))
+
+
+def _several(series) -> list | None:
+    """Lists the series of an iterable; None if it is one series, (T,) or (T, F)."""
+    # A table would list the names of its columns. A vector of objects may hold series.
+    if hasattr(series, "__array__") and (np.ndim(series) != 1 or np.asarray(series).dtype != "O"):
+        return None
+    several = _elements("series", series)
+    return None if several and np.ndim(several[0]) == 0 else several
+
+
+def _elements(name: str, values) -> list:
+    if isinstance(values, str | Mapping) or not hasattr(values, "__iter__"):
+        raise _no_numbers(name, values)
+    return list(values)
 
 
 def _concatenate(parts: list[ForecastWindows]) -> ForecastWindows:

@@ -7,12 +7,12 @@ import warnings
 import keras
 
 from keras_transformer.checks import check_choice, check_int
+from keras_transformer.layers.arguments import OF_KERAS
 from keras_transformer.layers.feed_forward import GATES
 from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.transformer import Transformer
 
 FORMAT, FORMATS = 3, (2, 3)  # written, and read
-OF_KERAS = ("name", "trainable", "dtype")  # what Keras adds to a model's arguments
 MODELS = {"Transformer": Transformer, "LanguageModel": LanguageModel}
 VOCABULARIES = ("source_vocab_size", "target_vocab_size", "vocab_size")
 SIZES = ("num_layers", "num_decoder_layers", "d_model", "num_heads", "d_ff", "max_length")

@@ -32,8 +32,10 @@ class LayerOptions(TypedDict, total=False):
 # The arguments of all layers that are True or False.
 BOOLEANS = ("norm_first", "use_bias", "rotary", "cross_attention", "sinusoids")
 
+# The arguments of `keras.layers.Layer`.
+OF_KERAS = ("name", "trainable", "dtype")
 # What the `locals()` of an `__init__` hold besides the arguments to keep.
-NOT_KEPT = ("self", "__class__", "kwargs", "options", "name", "dtype", "trainable")
+NOT_KEPT = ("self", "__class__", "kwargs", "options", *OF_KERAS)
 
 
 def keep_arguments(layer: keras.layers.Layer, arguments: Mapping[str, Any]) -> dict[str, Any]:

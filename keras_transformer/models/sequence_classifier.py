@@ -1,11 +1,12 @@
 """The encoder with a head that classifies a sequence."""
 
+from collections.abc import Mapping
 from typing import Unpack
 
 import keras
 from keras import ops
 
-from keras_transformer.checks import check_positive_int
+from keras_transformer.checks import check_number
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.layers.arguments import keep_arguments, layer_options
 from keras_transformer.layers.dense import Dense
@@ -14,8 +15,29 @@ from keras_transformer.layers.masks import padding_mask
 from keras_transformer.layers.pooling import masked_mean
 from keras_transformer.models.encoder import Encoder
 from keras_transformer.models.sequence_model import SequenceModel
-from keras_transformer.training.losses import check_weights
+from keras_transformer.training.losses import check_reads_logits, check_weights
 from keras_transformer.type_hints import Elementwise, KerasOptions
+
+# Those of Keras whose classes do not exclude each other.
+BINARY_CROSS_ENTROPIES = (keras.losses.binary_crossentropy, keras.losses.binary_focal_crossentropy)
+
+
+def check_exclusive_classes(loss, num_classes: int) -> None:
+    """Refuses a binary cross entropy, which has classes that do not exclude each other.
+
+    Args:
+        loss: what was given to `compile`.
+        num_classes: the number of the model's classes.
+    """
+    function = keras.losses.get(loss) if isinstance(loss, str | type) else loss
+    if getattr(function, "fn", function) in BINARY_CROSS_ENTROPIES:
+        raise ValueError(
+            f"loss={loss!r} reads each logit as a yes or no of its own, but a sequence belongs to "
+            f"exactly one of num_classes={num_classes}; give "
+            "keras.losses.SparseCategoricalCrossentropy(from_logits=True), for two classes with "
+            "num_classes=2. If a sequence may belong to several, use Encoder and masked_mean in a "
+            "model of your own."
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -28,7 +50,7 @@ class SequenceClassifier(SequenceModel):
     a model of your own. The weights exist from the start; you need not call `build`.
 
     Args:
-        num_classes: C.
+        num_classes: C, at least 2. A sequence belongs to exactly one of them.
         vocab_size: V, the number of token ids, padding included.
         num_layers: N.
         d_model, num_heads, d_ff: the sizes of each layer; see `EncoderLayer`.
@@ -76,7 +98,9 @@ class SequenceClassifier(SequenceModel):
     ):
         super().__init__(**kwargs)
         options = layer_options(keep_arguments(self, locals()))
-        self.num_classes = check_positive_int("num_classes", num_classes)
+        allowed, remedy = "an integer of at least 2", "for two classes give num_classes=2"
+        check_number("num_classes", num_classes, int, allowed, lambda x: x >= 2, remedy)
+        self.num_classes = int(num_classes)
         policy = self.dtype_policy
         self.embedding = self.make_embedding(vocab_size, "embedding")
         self.encoder = Encoder(
@@ -93,10 +117,36 @@ class SequenceClassifier(SequenceModel):
         x = self.dropout_layer(x, training=training)
         return ops.cast(self.output_projection(x), "float32")  # (B, C)
 
+    def compile(self, optimizer="rmsprop", loss=None, *args, **kwargs):
+        """Prepares the model for `fit`, as `keras.Model.compile` does, for a loss of logits.
+
+        Args:
+            optimizer: a Keras optimizer.
+            loss: a loss of classes that exclude each other, such as
+                `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`.
+            *args, **kwargs: further arguments of `keras.Model.compile`.
+
+        Raises:
+            ValueError: if the loss reads probabilities, or each logit as a yes or no.
+        """
+        check_exclusive_classes(loss, self.num_classes)
+        check_reads_logits(loss, type(self).__name__)
+        super().compile(optimizer, loss, *args, **kwargs)
+
+    def compile_from_config(self, config):
+        # Keras's own compiles no model that has a `compile` of its own.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
     def check_batch(self, inputs, labels=None, sample_weight=None):
         super().check_batch(inputs, labels, sample_weight)
         if labels is None:
             return
+        if labels.dtype == "string":
+            raise ValueError(
+                f"labels must be integers, the numbers 0 to {self.num_classes - 1} of the classes, "
+                "but are strings; give np.unique(labels, return_inverse=True)[1]."
+            )
         shape = tuple(labels.shape)
         if len(shape) != 1 and (len(shape) != 2 or shape[1] not in (None, 1, self.num_classes)):
             raise ValueError(
@@ -107,7 +157,12 @@ class SequenceClassifier(SequenceModel):
             check_weights(sample_weight, (shape[0], 1))
 
     def check_class_weight(self, class_weight):
-        """Refuses weights of classes that the model does not have."""
+        """Refuses what is no mapping, and weights of classes that the model does not have."""
+        if not isinstance(class_weight, Mapping):
+            raise ValueError(
+                "class_weight must be a dict of class to weight, such as {0: 1.0, 1: 9.0}, but is "
+                f"{class_weight!r}."
+            )
         unknown = [x for x in class_weight if x not in range(self.num_classes)]
         if unknown:
             raise ValueError(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_transformer import Transformer
+from keras_transformer import Forecaster, LanguageModel, SequenceClassifier, Transformer
 from keras_transformer.cli import main
 from keras_transformer.commands import export
 from keras_transformer.export.card import (
@@ -76,6 +76,53 @@ def test_a_readme_is_a_model_card_with_what_is_known_and_what_is_to_do(version):
     ):
         assert part in text, part
     assert "anna" not in text and "{" not in text.replace('\'{"inputs": {"text"', "")
+
+
+STACK = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
+READMES = {
+    "forecaster": (
+        lambda: Forecaster(
+            **STACK, history_length=9, horizon=3, num_features=2, num_covariates=1, quantiles=[0.5]
+        ),
+        "time-series-forecasting",
+        "| history_length | 9 |\n| horizon | 3 |\n| num_features | 2 |\n| num_covariates | 1 |\n"
+        "| quantiles | 0.5 |\n| signatures | serving_default |\n",
+        "MASE",
+    ),
+    "classifier": (
+        lambda: SequenceClassifier(**STACK, num_classes=4, vocab_size=9, max_length=7),
+        "text-classification",
+        "| num_classes | 4 |\n| max_length | 7 |\n| signatures | serving_default |\n",
+        "accuracy",
+    ),
+    "language_model": (
+        lambda: LanguageModel(**STACK, vocab_size=9),
+        "text-generation",
+        "| signatures | serving_default |\n",
+        "perplexity",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_a_readme_asks_and_says_what_a_client_of_such_a_model_needs(name, tmp_path):
+    make, task, settings, score = READMES[name]
+    write_card(tmp_path, tmp_path, make(), signatures=["serving_default"])
+    text = (tmp_path / "README.md").read_text("utf-8")
+    assert f"\npipeline_tag: {task}\n" in text and f"|---|---|\n{settings}\n" in text
+    to_do = [line for line in text.splitlines() if line.startswith("TODO")]
+    assert any(score in line for line in to_do)
+    assert "from which language into which" not in text and "keras-transformer evaluate" not in text
+    assert ("strings in" in text) == ("docker run" in text) == (name == "language_model")
+
+
+def test_the_readme_of_another_model_asks_what_suits_any(tmp_path):
+    class Mine(Forecaster):
+        pass
+
+    write_card(tmp_path, tmp_path, Mine(**STACK, history_length=9, horizon=3))
+    text = (tmp_path / "README.md").read_text("utf-8")
+    assert "pipeline_tag" not in text and "language into" not in text and "{" not in text
 
 
 @pytest.mark.parametrize(

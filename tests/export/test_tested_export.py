@@ -206,8 +206,30 @@ def test_numbers_as_small_as_an_impossible_score_are_numbers_of_a_model(tmp_path
 @pytest.mark.parametrize("wrong", [-1, 10_000])
 def test_ids_that_the_vocabulary_has_not_are_refused(classifier, wrong):
     ask = tf.saved_model.load(classifier[1]).signatures["serving_default"]
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"ids must be in \[0, "):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"ids must be in \[0, \d+\)\.[^.]"):
         ask(ids=tf.constant([[4, 5], [4, wrong]]))
+
+
+def test_inputs_of_a_forecast_that_do_not_fit_its_history_are_named(tmp_path):
+    model = Forecaster(history_length=8, horizon=3, num_covariates=1, **SIZES)
+    loaded = tf.saved_model.load(export_forecaster(model, tmp_path / "series")).signatures
+    history, covariates = tf.ones((3, 6, 1)), tf.zeros((3, 9, 1))
+    good = {"length": tf.constant([6, 0, 3]), "padding_mask": tf.ones((3, 6), tf.bool)}
+    one_each = "must have one value for each series"
+    for signature, name, wrong, message in (
+        ("serving_default", "length", [6], f"length {one_each} of history"),
+        ("serving_default", "length", [7, 6, 6], r"length must be in \[0, T\], .* T steps of"),
+        ("serving_default", "length", [6, -1, 6], r"length must be in \[0, T\]"),
+        ("masked", "padding_mask", [[True] * 6], f"padding_mask {one_each}"),
+        ("masked", "padding_mask", [[True]] * 3, f"padding_mask {one_each}"),
+        ("serving_default", "covariates", [[[0.0]] * 9], "covariates must have one row for each"),
+    ):
+        mine = "length" if signature == "serving_default" else "padding_mask"
+        inputs = {"history": history, mine: good[mine], "covariates": covariates}
+        assert np.isfinite(loaded[signature](**inputs)["mean"]).all()
+        inputs[name] = tf.constant(wrong)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            loaded[signature](**inputs)
 
 
 @pytest.mark.slow

@@ -402,7 +402,8 @@ def test_wrong_arguments_are_named(arguments, message):
         (np.zeros((2, 9)), r"history must have the shape \(B, T, 2\).*but has \(2, 9\)"),
         (
             {"history": np.zeros((2, 9, 1))},
-            r"history must have the shape \(B, T, 2\), because num_features=2, but has \(2, 9, 1\)",
+            r"history must have the shape \(B, T, 2\), because num_features=2, but has "
+            r"\(2, 9, 1\); .*series in the rows of a matrix as list\(matrix\)",
         ),
         (
             {"history": np.zeros((2, 9, 2))},
@@ -485,3 +486,31 @@ def test_other_losses_refuse_a_missing_target(random):
         model.train_on_batch(random(2, 8, 2), np.full((2, 3, 2), np.nan))
     for weight, old in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weight, old)
+
+
+@pytest.mark.parametrize("run_eagerly", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("gap", [np.nan, np.inf])
+def test_a_gap_in_covariates_trains_nothing(series, random, gap, run_eagerly):
+    model, inputs = Forecaster(**SMALL, dropout=0.0), series(9)
+    model.compile(keras.optimizers.SGD(0.1), ForecastLoss(), run_eagerly=run_eagerly)
+    before = model.get_weights()
+    inputs["covariates"][2, 13, 1] = gap  # of the horizon
+    with pytest.raises(tf.errors.InvalidArgumentError, match="covariate is NaN or infinite; fill"):
+        model.train_on_batch(inputs, random(4, 5, 2))
+    for weight, old in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, old)
+
+
+def test_covariates_of_steps_that_are_not_read_may_be_anything(series, random):
+    """Of the covariates beside padding, before it, and beside missing steps."""
+    losses, inputs, targets = [], series(12), random(4, 5, 2)
+    inputs["padding_mask"] = np.arange(12) < 11
+    inputs["padding_mask"] = np.tile(inputs["padding_mask"], (4, 1))
+    inputs["padding_mask"][:, 6] = False
+    for value in (0.0, np.nan):
+        keras.utils.set_random_seed(0)
+        inputs["covariates"][:, [0, 6, 16]] = value
+        model = Forecaster(**SMALL, dropout=0.0)
+        model.compile(keras.optimizers.SGD(0.1), ForecastLoss(), run_eagerly=True)
+        losses.append([model.train_on_batch(inputs, targets) for _ in range(2)])
+    assert np.isfinite(losses).all() and losses[0] == losses[1]

@@ -86,6 +86,26 @@ def test_a_list_of_lists_is_a_list_of_series():
     assert windows.targets[:, 0, 0].tolist() == [1, 1, 2, 2, 2]
 
 
+def test_any_iterable_of_series_is_a_list_of_them():
+    series = [np.arange(8.0), np.arange(100.0, 109.0)]
+    known = [np.zeros(8), np.ones(9)]
+    expected = rolling_windows(series, **SIZES, covariates=known)
+    objects = np.empty(2, object)
+    objects[:] = series
+    for given in ((x for x in series), objects, tuple(series), dict(enumerate(series)).values()):
+        windows = rolling_windows(given, **SIZES, covariates=(x for x in known))
+        np.testing.assert_equal(windows.inputs, expected.inputs)
+        np.testing.assert_equal(windows.targets, expected.targets)
+
+
+def test_the_rows_of_a_matrix_are_series_if_it_is_a_list():
+    matrix = np.arange(30.0).reshape(3, 10)
+    windows = rolling_windows(list(matrix), **SIZES)
+    assert windows.targets[:, 0, 0].tolist() == [4, 5, 6, 7, 14, 15, 16, 17, 24, 25, 26, 27]
+    numbers = rolling_windows(np.array([1, 2.5] * 5, object), **SIZES)  # one series of objects
+    assert numbers.targets[:, 0, 0].tolist() == [1, 2.5, 1, 2.5]
+
+
 def test_covariates_cover_history_and_horizon():
     month = np.arange(20.0) % 12
     windows = windows_at(np.arange(20.0), [2, 9], **SIZES, covariates=month)
@@ -170,7 +190,34 @@ def test_rolling_origins_leave_room_for_the_horizon():
         (lambda: rolling_origins(10, 3, first=4, stride=0), "stride must be an integer of at"),
         (lambda: rolling_origins(10, 0, first=4), "horizon must be an integer of at least 1"),
         (lambda: rolling_origins(10, 3, first=4.5), r"an integer in \[1, 7\].*but is 4\.5"),
-        (lambda: rolling_windows([], **SIZES), "4 steps before its origin and 3 "),
+        (lambda: rolling_windows(np.zeros(0), **SIZES), "4 steps before its origin and 3 "),
+        *(
+            (lambda none=none: rolling_windows(none, **SIZES), "series is empty; give at least one")
+            for none in ([], iter([]))
+        ),
+        *(
+            (lambda one=one: rolling_windows(one, **SIZES), f"series must be .* but is {kind}")
+            for one, kind in (
+                ({"a": np.zeros(9)}, "dict; .*values"),
+                (None, "NoneType"),
+                (3.0, "float"),
+                ("series.csv", "str"),
+                ([{"a": 1.0}], "list"),
+                ([np.zeros(9), "a"], "str"),
+            )
+        ),
+        (
+            lambda: rolling_windows([np.zeros(9)] * 2, **SIZES, covariates={"a": 1, "b": 2}),
+            "covariates must be .* but is dict",
+        ),
+        *(
+            (lambda make=make, x=x: make(x), "series has 2 values beyond float32.*divide")
+            for x in (np.where(np.arange(12) < 10, 1.0, -1e40),)
+            for make in (
+                lambda x: rolling_windows(x, **SIZES),
+                lambda x: windows_at(x, [4], **SIZES),
+            )
+        ),
         (
             lambda: rolling_windows([np.zeros(9), np.zeros((9, 2))], **SIZES),
             r"same features, but have \[1, 2\] columns",

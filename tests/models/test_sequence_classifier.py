@@ -125,6 +125,52 @@ def test_configuration_and_weights_survive_saving(classifier, ids, tmp_path):
     np.testing.assert_array_equal(as_array(loaded(ids)), as_array(model(ids)))
 
 
-def test_wrong_arguments_are_named():
-    with pytest.raises(ValueError, match="num_classes must be an integer of at least 1, but is 0"):
-        SequenceClassifier(**{**SMALL, "num_classes": 0})
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+def test_a_compiled_model_is_compiled_when_it_is_loaded(ids, tmp_path):
+    model = SequenceClassifier(**SMALL, dropout=0.0)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss, None, ["accuracy"])  # in Keras's order
+    labels = np.array([0, 1, 2, 1])
+    model.train_on_batch(ids, labels)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for one in (model, loaded):
+        logs = one.test_on_batch(ids, labels, return_dict=True)
+        assert set(logs) == {"loss", "accuracy"}
+    expected = model.train_on_batch(ids, labels)
+    np.testing.assert_allclose(loaded.train_on_batch(ids, labels), expected)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "binary_crossentropy",
+        "BinaryFocalCrossentropy",
+        keras.losses.binary_focal_crossentropy,
+        keras.losses.BinaryCrossentropy,
+        keras.losses.BinaryCrossentropy(from_logits=True),
+        keras.losses.BinaryFocalCrossentropy(),
+    ],
+)
+def test_a_loss_of_classes_that_do_not_exclude_each_other_is_refused(loss):
+    model = SequenceClassifier(**SMALL)
+    message = "each logit as a yes or no.*exactly one of num_classes=3.*two classes .*num_classes=2"
+    with pytest.raises(ValueError, match=message):
+        model.compile("adam", loss)
+
+
+@pytest.mark.parametrize("num_classes", [0, 1])
+def test_wrong_arguments_are_named(num_classes):
+    message = f"num_classes must be an integer of at least 2, but is {num_classes}; for two classes"
+    with pytest.raises(ValueError, match=message):
+        SequenceClassifier(**{**SMALL, "num_classes": num_classes})
+
+
+def test_what_is_neither_a_class_nor_a_weight_of_one_is_refused(ids):
+    model = SequenceClassifier(**SMALL)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(ValueError, match="labels must be integers, .*but are strings; .*np.unique"):
+        model.fit(ids, np.array(["a", "b", "c", "a"], object), verbose=0)
+    for weights in ("balanced", [1.0, 2.0, 3.0]):
+        with pytest.raises(ValueError, match=r"class to weight, such as \{0: 1.0, 1: 9.0\}, but"):
+            model.fit(ids, np.array([0, 1, 2, 1]), class_weight=weights, verbose=0)
