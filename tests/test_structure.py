@@ -37,6 +37,7 @@ ALLOWED = {
     "training": {
         "checks",
         "backend",
+        "keras_names",
         "event_file",
         "files",
         "version_directory",
@@ -268,6 +269,7 @@ ORDER = {
         "training_run.model_size",
         "search",
         "vocabulary_size",
+        "text_notes",
         "training_run.recipe",
         "training_run.resume",
         "lines.reading",

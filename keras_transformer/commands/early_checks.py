@@ -9,7 +9,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from keras_transformer.commands.lines.reading import is_file
+from keras_transformer.commands.lines.reading import is_stream
 from keras_transformer.commands.options import OPTIONS, Option, dashed, given_options
 from keras_transformer.commands.path_checks import (
     check_out_file,
@@ -67,20 +67,18 @@ def check_shard(options) -> None:
         raise ValueError("--shard needs --input and --output; name a file for each part.")
     for option in options_of_kind(options, "FILE", "OUT_FILE"):
         path = getattr(options, option.key)
-        if path is not None and not is_file(path):
+        if path is not None and is_stream(path):
             raise ValueError(f"--shard needs files, but {option.name} {path} is none; name one.")
 
 
 def check_distillation(options) -> None:
     """Refuses teachers of several vocabularies, and a choice that nothing tells."""
     check_output_is_no_input(options)
-    if options.out.endswith(".gz"):
-        raise ValueError(f"--out {options.out} is written as plain text; leave out .gz.")
     if options.nbest and not options.target:
         raise ValueError(
             "--nbest takes what is nearest to --target; name it, or leave out --nbest."
         )
-    if is_file(options.source) and not os.path.getsize(options.source):
+    if not is_stream(options.source) and not os.path.getsize(options.source):
         raise ValueError(f"--source {options.source} is empty; name a text.")
     if options.by and not options.nbest:
         raise ValueError(f"--by {options.by} chooses among the N best; add --nbest.")
@@ -117,6 +115,8 @@ def check_export(options) -> None:
     if found := given_options(options, others):
         raise ValueError(f"--format {options.format} does not take {dashed(found)}; leave it out.")
     directory = Path(options.directory)
+    if is_run(directory):
+        raise ValueError(f"DIRECTORY {directory} is a run; name another directory to export to.")
     if directory.name.isdecimal() and directory.exists() and not options.overwrite:
         raise ValueError(f"{directory} exists; add --overwrite, or name {directory.parent}.")
 
@@ -130,7 +130,7 @@ def check_pictures(options) -> None:
 
 def check_scores(options) -> None:
     """Refuses a --bleu-tokenize that needs a package which is not installed."""
-    if options.bleu_tokenize.endswith("mecab"):
+    if (options.bleu_tokenize or "").endswith("mecab"):
         from keras_transformer.evaluation.scores import check_bleu_tokenize
 
         check_bleu_tokenize(options.bleu_tokenize)

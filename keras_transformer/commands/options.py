@@ -194,6 +194,8 @@ SAMPLING = (
     Option("--top-p", "of --sample: draw among the likeliest that have this share", "X"),
     Option("--seed", "of --sample (0)", "SEED"),
 )
+CTRANSLATE2_TYPES = ("int8", "int8_float32", "int8_float16", "int8_bfloat16")
+CTRANSLATE2_TYPES += ("int16", "float16", "bfloat16", "float32")
 BATCH_SIZE = Option("--batch-size", "sentences at a time on each core (128)", "N")
 JSON = Option("--json", "write a JSON object for each line")
 LAST = Option("--last", "the last N epochs", "N")
@@ -300,7 +302,7 @@ OPTIONS = {
         Option("--source", "sentences to translate", "FILE", required=True),
         Option("--target", "their references", "FILE", required=True),
         Option("--output", "where to write the translations", "OUT_FILE"),
-        BLEU_TOKENIZE,
+        BLEU_TOKENIZE._replace(help=f"{BLEU_TOKENIZE.help} (the run's, or 13a)", default=None),
         BATCH_SIZE,
         QUIET,
         *SEARCH,
@@ -334,7 +336,7 @@ OPTIONS = {
             ("float32", "bfloat16", "int8", "auto"),
         ),
         Option("--warmup", "texts, one per line, for a server's warm-up requests", "FILE"),
-        Option("--quantization", "of ctranslate2: int8, bfloat16, ... (none)", "TYPE"),
+        Option("--quantization", "of ctranslate2 (none)", CTRANSLATE2_TYPES),
         Option(
             "--signatures",
             "besides serving_default: greedy, beam, nbest, translate, score, align (all)",

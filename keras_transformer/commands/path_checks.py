@@ -61,6 +61,8 @@ def check_out_file(name: str, path: str) -> None:
     check_new_file(name, path)
     if os.path.exists(path) and not os.path.isfile(path):
         return  # a pipe or a device
+    if path.endswith(".gz"):
+        raise ValueError(f"{name} {path} is written without compression; leave out .gz.")
     _check_writable(path, Path(path).parent)
 
 

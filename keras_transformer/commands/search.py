@@ -97,10 +97,12 @@ def export_signature(options, what) -> tuple[str, dict]:
     if not wanted:
         return given.get("search", PLAIN[what]), {}
     if what != "best" or "search" in given:
-        others = "--search" if "search" in given else "--nbest and --alignments"
+        others, has = "--nbest and --alignments", "the best translation alone"
+        if "search" in given:
+            others, has = "--search", "the search of the export"
         raise ValueError(
-            f"{path} is an export, which takes {dashed(wanted)} without {others}; leave one out, "
-            "or name the run."
+            f"{path} is an export, which takes {dashed(wanted)} without {others}, since its "
+            f"signature {WITH_OPTIONS['best']} has {has}; leave one out, or name the run."
         )
     alpha = given.get("length_penalty", _own_length_penalty(path))
     if alpha is None:

@@ -16,8 +16,8 @@ from keras_transformer.commands.training_run.callbacks import Callbacks
 from keras_transformer.commands.training_run.data import (
     dataset_of,
     drop_sampled,
-    make_sampled_until,
     report,
+    set_last_epoch,
     stream_of,
     training_data,
 )
@@ -89,7 +89,7 @@ def train(options, record, files) -> None:
     facts |= {"vocabulary": vocabulary, "number of batches": data.train.num_batches}
     workers.refuse_differences(options, asked, facts)
     model, plan = planned_model(data, record is None, options)
-    make_sampled_until(data.train, plan.total_steps)
+    set_last_epoch(data.train, plan.total_steps)
     report(data, plan.total_steps, options)
     # There may be another number of steps since; the precision stays as it was asked for.
     asked = resume.recorded_options(options) | {"precision": asked["precision"]}
@@ -122,7 +122,8 @@ def report_kept(kept, num_steps, options) -> None:
     if is_useless(kept):
         log(
             "note: with such a score the model translates next to nothing. Train it longer than "
-            f"{counted(num_steps, 'step')}, or on more text"
+            f"{counted(num_steps, 'step')}, or on more text; and look whether line n of the target "
+            "is the translation of line n of the source, in the text to validate on, too"
         )
     where = "" if find_spec("tensorflow") else ", where TensorFlow is installed"
     run = quote(options.out)

@@ -329,16 +329,16 @@ class BpeDropout:
         previous[::width] += width  # before the first symbol there is nothing, too
         rank = self.rank[becomes]
         cells, pair_at, rank_at = symbols.ravel(), becomes.ravel(), rank.ravel()
-        rows, left = np.arange(height), before_drop.copy()
+        rows, merges_left = np.arange(height), before_drop.copy()
         while len(rows):
             best = rank[rows].argmin(axis=1) + rows * width
             goes_on = rank_at[best] != NEVER
             rows, best = rows[goes_on], best[goes_on]
-            is_dropped = left[rows] == 0
-            left[rows] -= 1
+            is_dropped = merges_left[rows] == 0
+            merges_left[rows] -= 1
             drops = best[is_dropped]
             rank_at[drops] = NEVER
-            left[rows[is_dropped]] = _before_drop(generator, rate, len(drops))
+            merges_left[rows[is_dropped]] = _before_drop(generator, rate, len(drops))
             at = best[~is_dropped]
             gone = following[at]
             after, before = following[gone], previous[at]

@@ -124,7 +124,7 @@ def raw_lines(name: str, most: int, may_be_empty: bool = False) -> Iterator[byte
     i = 0
     try:
         with open(name, "rb") as file, _checked_text(file, name) as text:
-            for line in _limited_lines(text, most):
+            for line in _limited_lines(text, most, name):
                 i += 1
                 yield line
     except GZIP_ERRORS as error:
@@ -136,13 +136,18 @@ def raw_lines(name: str, most: int, may_be_empty: bool = False) -> Iterator[byte
         raise CorpusError(f"{name}: the file is empty; give a file with at least one line.")
 
 
-def _limited_lines(file: BinaryIO, most: int) -> Iterator[bytes]:
+def _limited_lines(file: BinaryIO, most: int, name: str) -> Iterator[bytes]:
     size = most + len(b"\r\n")
-    while line := file.readline(size + 1):
+    line = file.readline(size + 1)
+    if line.rstrip(b"\r").count(b"\r") > 1 and not line.endswith(b"\n"):
+        remedy = r"convert it, as with tr '\r' '\n'"
+        raise CorpusError(f"{name} ends its lines with CR alone; {remedy}.")
+    while line:
         rest = line if len(line) > size else b"\n"
         while rest and not rest.endswith(b"\n"):
             rest = file.readline(SKIPPED_BYTES)
         yield line.removesuffix(b"\n").removesuffix(b"\r")[: most + 1]
+        line = file.readline(size + 1)
 
 
 def cut_line(line: bytes) -> bytes:

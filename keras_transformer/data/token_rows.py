@@ -30,8 +30,8 @@ class TokenRows(NamedTuple):
         """Returns the lengths of some rows, without looking at the others."""
         return self.offsets[np.add(rows, 1)] - self.offsets[rows]
 
-    def like(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the places of all rows that have the ids of one of some rows, these included."""
+    def equal_to(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the numbers of all rows that equal one of the given rows, these included."""
         lengths, keys = self.lengths, np.zeros(len(self.offsets) - 1, "int64")
         for part in (0, 1, 2):  # the first id, one in the middle and the last one
             places = self.offsets[:-1] + part * (lengths - 1) // 2
@@ -92,7 +92,8 @@ def tokenize_rows(texts, tokenizer) -> TokenRows:
     """Tokenizes strings, without special tokens."""
     check_tokenizer(tokenizer, "tokenize")
     # A tokenizer of your own may have `tokenize` alone, which gives a ragged tensor.
-    split = getattr(tokenizer, "rows", None) or (lambda texts: _rows_of(tokenizer.tokenize(texts)))
+    split = getattr(tokenizer, "tokenize_rows", None)
+    split = split or (lambda texts: _rows_of(tokenizer.tokenize(texts)))
     values, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
     for start in range(0, len(texts), TOKENIZE_CHUNK):
         rows = split(texts[start : start + TOKENIZE_CHUNK])

@@ -71,7 +71,7 @@ class TokenStore(StoredPairs):
             raise ValueError(f"{number} pairs to validate on leave nothing of {size}; draw fewer.")
         drawn = np.sort(np.random.default_rng(seed).permutation(size)[:number])
         rest = copy.copy(self)
-        rest.left_out = self.pairs.sources.like(drawn)
+        rest.left_out = self.pairs.sources.equal_to(drawn)
         rest.num_alike = len(rest.left_out) - number
         if len(rest.left_out) == size:
             raise ValueError(f"{number} pairs to validate on leave no other source; draw fewer.")

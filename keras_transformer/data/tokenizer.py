@@ -146,7 +146,7 @@ class Tokenizer:
         texts = tf.strings.regex_replace(texts, SPACE_SYMBOL, ESCAPE + "b")
         return self._sentencepiece().tokenize(texts)
 
-    def rows(self, texts: list[str]) -> TokenRows:
+    def tokenize_rows(self, texts: list[str]) -> TokenRows:
         """Splits every text into the ids of `tokenize`, without TensorFlow and faster.
 
         Args:
@@ -157,7 +157,7 @@ class Tokenizer:
         """
         return split_texts_into_ids(self.model, texts)
 
-    def texts(self, rows: TokenRows) -> list[str]:
+    def detokenize_rows(self, rows: TokenRows) -> list[str]:
         """Joins every row of ids to the text of `detokenize`, without TensorFlow."""
         return join_ids_to_texts(self.model, rows)
 

@@ -68,6 +68,21 @@ def score_translations(
     return Scores(round(bleu_score, 10), round(chrf_score, 10), *signatures)
 
 
+def count_words(texts: Iterable[str], tokenize: str = "13a") -> list[int]:
+    """Counts the words of each text, as a tokenizer of sacreBLEU's splits it.
+
+    Args:
+        texts: strings.
+        tokenize: as for `score_translations`.
+
+    Example:
+        >>> count_words(["a dog runs.", "犬が走る"]), count_words(["犬が走る"], "char")
+        ([4, 1], [4])
+    """
+    bleu = BLEU(tokenize=tokenize, force=True, effective_order=True)
+    return [bleu.sentence_score(text, [text]).sys_len for text in texts]
+
+
 def nearest(translations: Sequence[str], reference: str, by: str = "chrf") -> int:
     """Finds the translation of a sentence that is nearest to a reference.
 

@@ -126,9 +126,9 @@ def test_failures_exit_with_1_and_one_line(capsys, tmp_path, files, run, monkeyp
     short.write_text("one line\n")
     pair = ["--source", files[0], "--target", files[1]]
     cases = [
-        (["train", *out], "give one of --source and --target, --tsv, --store, --tfds, --synthetic"),
+        (["train", *out], "give one text: --source with --target, --tsv, --store, --tfds or"),
         (["train", *out, "--source", files[0]], "--target is missing"),
-        (["train", *out, "--synthetic", "--tsv", files[0]], "give one of"),
+        (["train", *out, "--synthetic", "--tsv", files[0]], "give one text"),
         (["train", *out, "--source", missing, "--target", files[1]], "missing.txt"),
         (["train", *out, "--source", files[0], "--target", str(short), "--quiet"], "6.*1"),
         (["train", "--out", run, "--synthetic"], "holds a run already; name another, or add"),
@@ -475,6 +475,8 @@ def test_the_defaults_in_the_help_are_those_of_the_search(trained, tokenizer):
 
 
 def test_a_search_is_refused_for_an_export(export, capsys):
+    assert main(["translate", export, "--max-length", "5", "--search", "greedy"]) == 1
+    assert "its signature translate has the search of the export" in capsys.readouterr().err
     assert main(["translate", export, "--search", "beam", "--beam-size", "3"]) == 1
     assert "a fixed search; leave out --beam-size" in capsys.readouterr().err
 

@@ -128,7 +128,7 @@ def test_a_stopped_command_goes_on(run, text, teacher, monkeypatch, capsys):
         (["--by", "bleu"], "--by bleu chooses among the N best; add --nbest"),
         (["--nbest", "5", "--beam-size", "4"], "--nbest must be at most --beam-size 4"),
         (["--out", "{source}"], "would replace what --source reads"),
-        (["--out", "{source}.gz"], "is written as plain text; leave out .gz"),
+        (["--out", "{source}.gz"], "is written without compression; leave out .gz"),
         (["--target", "{source}.no"], "does not exist"),
         (["--shard", "3/2"], "must be I/N"),
     ],

@@ -188,9 +188,9 @@ def test_shards_are_joined_to_the_store_of_the_whole(text, store, tmp_path, caps
     ("arguments", "message"),
     [
         (["--tsv", "FILE", "--shard", "1/2"], "--shard needs the vocabulary of all shards; add"),
-        (["--tsv", "FILE", "--source", "FILE", "--target", "FILE"], "give one of --source and"),
+        (["--tsv", "FILE", "--source", "FILE", "--target", "FILE"], "give one text: --source with"),
         (["--source", "FILE"], "--source and --target go together; --target is missing"),
-        ([], "give one of --source and --target, --tsv"),
+        ([], "give one text: --source with --target, or --tsv"),
         (["--join", "--tsv", "FILE"], "--join takes what is in --out; leave out the text"),
         (["--join"], "shards 1/N to N/N are needed, but there are none"),
         (["--tsv", "FILE", "--tokenizer", "FILE", "--tokenizer-lines", "9"], "leave out --token"),
@@ -219,7 +219,7 @@ def test_what_cannot_be_prepared_is_refused(arguments, message, files, tokenizer
         (["--store", "STORE", "--valid-split", "6"], "--valid-split: 6 pairs to validate on leave"),
         (
             ["--store", "STORE", "--tsv", "FILE"],
-            "give one of --source and --target, --tsv, --store",
+            "give one text: --source with --target, --tsv, --store",
         ),
     ],
 )

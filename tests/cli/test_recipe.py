@@ -18,6 +18,7 @@ from keras_transformer.commands.training_run.run_history import is_useless
 from keras_transformer.commands.training_run.text import Texts
 from keras_transformer.commands.vocabulary_size import (
     choose_vocab_size,
+    count_letters,
     num_characters,
     vocab_size,
     vocab_size_of_corpus,
@@ -30,7 +31,7 @@ from keras_transformer.models.transformer import Transformer
 TINY = Model(2_300_000, 128)
 CAPTIONS = Text(29_000, 462_000)
 # Of a target, about; of longer sentences where there are millions.
-BYTES_OF_PAIR = 70
+LETTERS_OF_PAIR = 70
 # Sizes of text, and what suits them, as papers and other libraries train on such sizes.
 SIZES = {
     Text(200, 3_000): {"batch_tokens": 512, "dropout": 0.3, "norm_first": True},
@@ -67,7 +68,7 @@ def test_what_suits_changes_one_way_and_smoothly_with_the_size():
     assert ["norm_first" in settings for settings in found] == sorted(
         ("norm_first" in settings for settings in found), reverse=True
     )
-    words = [vocab_size(BYTES_OF_PAIR * size.pairs) for size in SIZES]
+    words = [vocab_size(LETTERS_OF_PAIR * size.pairs) for size in SIZES]
     assert words == [2_000, 2_000, 8_000, 16_000, 32_000]
 
 
@@ -92,7 +93,7 @@ def test_files_have_the_size_of_their_text(tmp_path, monkeypatch):
     expected = vocab_size_of_corpus(Corpus(*sides, {}))
     assert expected == 8_000
     assert vocab_size_of_files([paths[:2]]) == vocab_size_of_files([paths[2:]]) == expected
-    assert vocab_size_of_files([paths[:2], paths[2:]]) == vocab_size(2 * 50_000 * 15)
+    assert vocab_size_of_files([paths[:2], paths[2:]]) == vocab_size(2 * 50_000 * 14)
     # Of all files the characters are counted, though not of all their lines.
     monkeypatch.setattr(vocabulary_size, "SAMPLED_LINES", 1)
     monkeypatch.setattr(vocabulary_size, "ALPHABET", 2)
@@ -101,10 +102,37 @@ def test_files_have_the_size_of_their_text(tmp_path, monkeypatch):
     assert vocab_size_of_files([("a pipe", "another")]) == 8_000
 
 
+@pytest.mark.parametrize(
+    "one, line",
+    [
+        (1, "Ein Hund läuft über die Straße"),
+        (1, "Собака бежит по улице"),
+        (1, "कुत्ता सड़क पर दौड़ता है"),
+        (1, "الكلب يركض في الشارع"),
+        (1, "สุนัขวิ่งบนถนน"),
+        (2, "いぬがみちをはしる"),
+        (2, "개가거리를달린다"),
+        (3, "狗在街上奔跑"),
+    ],
+)
+def test_each_script_counts_by_what_its_characters_say(one, line):
+    assert count_letters(line.encode()) == one * len(line)
+
+
+def test_lines_that_are_left_out_change_no_vocabulary(tmp_path):
+    path, usual = tmp_path / "a.txt", ["a dog runs home"] * 9
+    left_out = ["x" * 3_600_000] * 5 + [" " * 300_000] + ["ä" * 10_001] * 99
+    left_out += ["".join(map(chr, range(0x4E00, 0x9000)))]
+    path.write_text("\n".join([*usual, *left_out]), "utf-8")
+    assert vocab_size_of_files([(str(path), str(path))]) == 2_000
+    path.write_text("\n".join(usual + ["ä" * 10_000] * 21), "utf-8")
+    assert vocab_size_of_files([(str(path), str(path))]) == 8_000
+
+
 def test_chrf_tells_the_best_epoch_where_bleu_sees_no_words():
     for typed, references, metric in (
         ((), ["猫は魚を食べる。"], "chrf"),
-        ((), ["ผู้ชายกำลังเดินอยู่บนถนน และสุนัขกำลังวิ่ง 1 2 3 4"] * 3, "bleu"),
+        ((), ["ผู้ชายกำลังเดินอยู่บนถนน และสุนัขกำลังวิ่ง 1 2 3 4"] * 3, "chrf"),
         ((), ["ผู้ชายคนหนึ่งกำลังเดินอยู่บนถนนกับสุนัขของเขา และผู้หญิงคนหนึ่งยืนดู"] * 3 + ["a b c d"], "chrf"),
         ((), ["a dog runs home"], "bleu"),
         (("--metric", "bleu"), ["猫は魚を食べる。"], "bleu"),
@@ -170,7 +198,7 @@ def test_the_table_of_the_page_is_what_is_chosen():
             for cell in (pairs, tokens, subwords, *others[:2])
         )
         options = parse()
-        choose_vocab_size(options, lambda n=BYTES_OF_PAIR * pairs: vocab_size(n))
+        choose_vocab_size(options, lambda n=LETTERS_OF_PAIR * pairs: vocab_size(n))
         recipe.choose(options, Text(int(pairs), tokens), options.vocab_size)
         found = options.vocab_size, options.batch_tokens, options.epochs, options.dropout
         assert found == (subwords, batch_tokens, epochs, float(others[2]))

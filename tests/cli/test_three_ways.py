@@ -33,7 +33,9 @@ def test_the_table_names_what_is_there_and_all_of_it():
         signatures |= set(named)
         name, arguments = re.fullmatch(r"(\w+)\((.+)\)", call).groups()
         method = Translator if name[0].isupper() else getattr(Translator, name, Translator.__call__)
-        assert set(arguments.split(", ")) <= set(inspect.signature(method).parameters), call
+        assert set(arguments.replace("=...", "").split(", ")) <= set(
+            inspect.signature(method).parameters
+        ), call
         methods.add(name)
         command, *typed = command.split()
         options[command] |= set(typed)

@@ -11,12 +11,13 @@ from keras_transformer import presets
 from keras_transformer.cli import main
 from keras_transformer.commands import train as train_command
 from keras_transformer.commands.parser import build_parser
+from keras_transformer.commands.text_notes import bleu_note, notes_on
 from keras_transformer.commands.train import build_model, chosen_precision
 from keras_transformer.commands.training_run import text as training_text
-from keras_transformer.commands.training_run.data import TrainingData, bleu_note, notes_on, report
+from keras_transformer.commands.training_run.data import TrainingData, num_out_of_reach, report
 from keras_transformer.commands.training_run.recipe import Text, choose
 from keras_transformer.commands.training_run.resume import check_out
-from keras_transformer.commands.training_run.text import Texts, read_texts
+from keras_transformer.commands.training_run.text import Texts, read_texts, split_texts
 from keras_transformer.data.batching import TokenBatches
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.text_lines import CorpusError
@@ -44,9 +45,10 @@ def test_train_writes_a_run_that_translates(smallest, files, tmp_path, translate
     long = ["--warmup-steps", "4000"]
     assert main(["train", *text, *valid, *options, *long, "--out", str(out)]) == 0
     printed = capsysbinary.readouterr().err.decode()
-    assert "all 2 steps are within --warmup-steps 4000" in printed
+    assert "the training ends after 2 steps, within --warmup-steps 4000, before" in printed
     assert "1 validation pair (skipped: 2 more tokens than --max-length)" in printed
     assert "translates next to nothing. Train it longer than 2 steps, or on more text" in printed
+    assert "whether line n of the target is the translation of line n of the source" in printed
     assert "precision: " in printed and "GFLOP/s in bfloat16)" in printed
     record = json.loads((out / "record.json").read_text("utf-8"))
     assert record["precision"] in printed and record["options"]["precision"] == "auto"
@@ -177,10 +179,76 @@ def test_text_that_looks_like_a_mistake_is_noted(tokenizer, sentences):
     assert again == "note: 2 of 3 pairs repeat another pair"
 
 
+def test_text_to_validate_on_that_is_trained_on_is_noted():
+    train = Corpus([f"s{i}" for i in range(100)], [f"t{i}" for i in range(100)], {})
+    (note,) = notes_on(train, train)
+    assert note == (
+        "note: 100 of 100 pairs to validate on are in the text to train on, too; their scores say "
+        "nothing of other text"
+    )
+    other = [f"u{i}" for i in range(90)]
+    for known, noted in ((10, False), (11, True)):
+        sides = ([*side[:known], *other[: 100 - known]] for side in train[:2])
+        assert bool([*notes_on(train, Corpus(*sides, {}))]) is noted
+    assert not [*notes_on(train, Corpus(train.sources, other + other[:10], {}))]
+
+
 def test_text_that_bleu_has_no_words_of_is_noted():
     references = ["猫は魚を食べる。", "犬が走る。"] * 9
-    assert "for a language without spaces give char, zh" in bleu_note(references, "13a")
+    for_those = "for a language without spaces give char, zh"
+    assert "by --bleu-tokenize 13a only 0 of 18 references have four words" in bleu_note(
+        references, "13a"
+    )
+    assert for_those in bleu_note(references, "13a")
     assert bleu_note(references, "char") is bleu_note(["a dog runs home"], "13a") is None
+    # One line of another language changes nothing.
+    assert for_those in bleu_note([*references, "a dog runs home"], "13a")
+    long = "ผู้ชายกำลังเดินอยู่บนถนน และสุนัขกำลังวิ่ง ผู้หญิงคนหนึ่งยืนดู แล้วเดินจากไป"
+    assert "have a space after" in bleu_note([long] * 9, "13a")
+
+
+def test_only_scripts_without_spaces_are_noted():
+    spaced = (
+        "siehe https://example.org/eine/sehr/lange/adresse?mit=vielen&parametern=1 im Netz dort",
+        "고양이는 물고기를 먹고 개는 집으로 달린다",
+        "कुत्ता घर की ओर दौड़ता है",
+        "猫 は 魚 を 食べる 。",
+        "ผู้ชาย กำลัง เดิน อยู่ บน ถนน กับ สุนัข ของ เขา",
+        "បុរស ម្នាក់ កំពុង ដើរ នៅ លើ ផ្លូវ",
+    )
+    for reference in spaced:
+        assert bleu_note([reference] * 9, "13a") is None, reference
+
+
+def test_targets_that_no_search_can_reach_are_noted(tokenizer, sentences, capsys):
+    limit = 3 * 5 + 20  # a search gives a source of five tokens so many, both with end tokens
+    assert num_out_of_reach(np.array([5, 5, 6]), np.array([limit, limit + 1, limit + 1])) == 1
+    short, long = sentences[0][0], " ".join(sentences[1] * 5)
+    corpus = Corpus([short] * 9 + ["x"], [long] * 9 + ["y"], {})
+    options = build_parser().parse_args(["train", "--out", "x", "--max-length", "1000"])
+    choose(options, Text(10, 99), tokenizer.vocab_size)
+    batches = TokenBatches(*corpus[:2], tokenizer, max_pair_length=1000)
+    report(TrainingData(Texts(corpus, None), {}, tokenizer, batches, None), 10**6, options)
+    assert (
+        "note: 9 of 10 targets are longer than a translation may be (three tokens for each of the "
+        "source, and 20)\n"
+    ) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sources, advised", [(["a dog"] * 4, False), (["a dog", "b"] * 2, True)])
+def test_a_split_is_advised_where_it_can_be_made(sources, advised, tokenizer, capsys):
+    corpus = Corpus(sources, ["ein Hund", "b", "c", "d"], {})
+    options = build_parser().parse_args(["train", "--out", "x"])
+    choose(options, Text(4, 99), tokenizer.vocab_size)
+    batches = TokenBatches(*corpus[:2], tokenizer)
+    report(TrainingData(Texts(corpus, None), {}, tokenizer, batches, None), 1, options)
+    said = capsys.readouterr().err
+    assert ("or add --valid-split 1" in said) is advised
+    assert "name some with --valid-source and --valid-target" in said
+    assert "--warmup-steps" not in said.partition("note: ")[2]  # it was not typed
+    if not advised:
+        with pytest.raises(ValueError, match="as the text has only 1 different source; give fewer"):
+            split_texts(corpus, 1, seed=0)
 
 
 def test_options_of_the_text_reach_its_readers(files, sentences, monkeypatch, capsys):

@@ -15,6 +15,7 @@ from keras_transformer.commands.lines import batches
 from keras_transformer.commands.lines.batches import answered, in_windows
 from keras_transformer.commands.lines.journal import Journal
 from keras_transformer.commands.values import Shard
+from keras_transformer.training.run_record import RunRecord
 
 LINES = [f"line {i} " + "x" * (7 * i % 31) for i in range(100)] + ["", " ", "a ||| b", "ä\u2028b"]
 
@@ -410,6 +411,7 @@ def test_what_was_cut_or_hit_a_limit_is_counted_and_marked(run, source, answers,
     count = len(LINES)
     assert f"note: {count} of {count} lines are cut" in captured.err
     assert f"note: {count} of {count} translations end at a limit of their length" in captured.err
+    assert "has learnt little, or its targets are longer than that\n" in captured.err
     assert all(json.loads(line)["source_cut"] for line in captured.out.splitlines())
 
 
@@ -483,3 +485,22 @@ def test_scores_and_their_perplexity(run, source, answers, tmp_path, capsys):
     (tmp_path / "short.txt").write_text("one\n")
     assert main([*arguments[:-1], str(tmp_path / "short.txt")]) == 1
     assert "short.txt has 1; line n of one" in capsys.readouterr().err
+
+
+def test_evaluate_scores_with_the_tokenizer_of_the_run(run, echo, tmp_path, capsys):
+    text = tmp_path / "zh.txt"
+    text.write_text("猫吃鱼，狗在街上跑。\n" * 5, "utf-8")
+    arguments = ["evaluate", run, "--source", str(text), "--target", str(text), "--quiet"]
+    note = (
+        "note: by --bleu-tokenize 13a only 0 of 5 references have four words, so BLEU says little"
+    )
+    for recorded, typed, used in (
+        (None, [], "13a"),
+        ("zh", [], "zh"),
+        ("zh", ["--bleu-tokenize", "13a"], "13a"),
+    ):
+        if recorded:
+            RunRecord({"bleu_tokenize": recorded}, {}, {}, "float32").write(run)
+        assert main([*arguments, *typed]) == 0
+        captured = capsys.readouterr()
+        assert f"|tok:{used}|" in captured.out and (note in captured.err) is (used == "13a")

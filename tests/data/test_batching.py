@@ -458,7 +458,7 @@ def test_no_pairs_at_all_are_refused():
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (("4 5", ["6"]), r"sources must be a list of strings, but is one: '4 5'; use \[text\]"),
+        (("4 5", ["6"]), r"sources must be a list of strings, but is one: '4 5'; make it a list"),
         ((["4"], [None]), r"targets\[0\] must be a string, but is None"),
         ((["4", float("nan")], ["5", "6"]), r"sources\[1\] must be a string, but is nan"),
     ],

@@ -76,6 +76,17 @@ def test_one_carriage_return_at_the_end_of_a_line_is_dropped(write):
     assert read_lines(write("a.txt", "a\r\nb\r\r\n\rc\nd\r")) == ["a", "b\r", "\rc", "d"]
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_lines_that_end_with_a_carriage_return_alone_are_an_error(write, name):
+    for content in ("eins\rzwei\rdrei", "eins\rzwei\rdrei\r", "eins\rzwei\r" * 9_000):
+        path = write(name, content)
+        remedy = r"convert it, as with tr '\r' '\n'."
+        message = f"{path} ends its lines with CR alone; {remedy}"
+        assert error_of(read_lines, path) == error_of(read_files, path, path) == message
+    for content in ("ei\rns\rzwei\n", "eins\rzwei", "eins\nz\rw\rei"):
+        assert read_lines(write(name, content)) == content.removesuffix("\n").split("\n")
+
+
 def test_only_the_first_byte_order_mark_is_dropped(write):
     assert read_lines(write("a.txt", "\ufeff\ufeffa\n\ufeffb\n")) == ["\ufeffa", "\ufeffb"]
 
@@ -414,7 +425,7 @@ def test_lines_over_a_limit_keep_their_beginning(lines, most):
     data = b"\n".join(lines)
     whole = data.split(b"\n")[: None if data and data[-1:] != b"\n" else -1]
     expected = [line.removesuffix(b"\r")[: most + 1] for line in whole]
-    assert list(text_lines._limited_lines(io.BytesIO(data), most)) == expected
+    assert list(text_lines._limited_lines(io.BytesIO(data), most, "x")) == expected
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3", "hdfs", "https", "file"])

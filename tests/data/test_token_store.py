@@ -151,7 +151,7 @@ def test_no_text_gets_longer_than_the_longest_that_is_read(store):
     lengths = store.pairs.lengths
     most = int(np.median(lengths))
     rest = copy.copy(store)
-    rest.left_out = rest.pairs.sources.like(np.flatnonzero(lengths > most))
+    rest.left_out = rest.pairs.sources.equal_to(np.flatnonzero(lengths > most))
     assert 0 < len(rest.left_out) < len(store)
     batches = rest.batches(**SIZES, bpe_dropout=0.3)
     lengths = batches.plan(1).pairs.lengths[batches.kept]

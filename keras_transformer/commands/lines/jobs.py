@@ -9,7 +9,7 @@ from pathlib import Path
 
 from keras_transformer.commands.lines.batches import Pace, answered, in_windows
 from keras_transformer.commands.lines.journal import Journal
-from keras_transformer.commands.lines.reading import file_rows, is_file, survey
+from keras_transformer.commands.lines.reading import file_rows, is_stream, survey
 from keras_transformer.commands.messages import log, spelled
 from keras_transformer.commands.options import given_options
 from keras_transformer.commands.progress import Progress, stage
@@ -118,7 +118,7 @@ def answer_files(options, what, paths, output, write, load=load_model):
         done, counts = written.lines, Counter(written.counts)
         if done:
             log(f"{output}: going on after line {done:,}")
-        elif output and is_file(output) and os.path.exists(output) and os.path.getsize(output):
+        elif output and os.path.isfile(output) and os.path.getsize(output):
             log(f"note: {output} is there, and will be replaced")
         model = load(options, what)
         rows = file_rows(list(paths.values()), first + done)
@@ -168,7 +168,7 @@ def output_of(path, facts=None):
             raise ValueError("standard output is closed; name a file by --output.")
         yield Stream("standard output", sys.stdout.buffer, sys.stdout.isatty())
         return
-    if facts is None or not is_file(path):
+    if facts is None or is_stream(path):
         with closing(LateFile(path)) as file:
             yield (stream := Stream(path, file))
             stream.write(b"", 0, {})
@@ -201,5 +201,5 @@ def report(counts, lines, limit, name) -> None:
         log(
             f"note: {counts['not_ended']:,} of {lines:,} translations end at a limit of their "
             "length: --max-length, or three tokens for each of the source and 20; where there are "
-            "many, the model has learnt little"
+            "many, the model has learnt little, or its targets are longer than that"
         )

@@ -23,14 +23,14 @@ class Survey(NamedTuple):
 
 def survey(path) -> Survey | None:
     """Reads a file once; None for a pipe or a device, which can be read once only."""
-    if not is_file(path):
+    if is_stream(path):
         return None
     return Survey(sum(1 for _ in stream_lines(path)), sha256(path))
 
 
-def is_file(path) -> bool:
-    """Returns whether something is a file that can be read twice, or nothing yet."""
-    return not os.path.exists(path) or stat.S_ISREG(os.stat(path).st_mode)
+def is_stream(path) -> bool:
+    """Returns whether something can be read once only: a pipe or a device."""
+    return os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
 
 
 def file_rows(paths, skip=0) -> Iterator[tuple[list[str], bool]]:

@@ -3,13 +3,13 @@
 import shutil
 from collections.abc import Iterator
 from itertools import chain
-from operator import eq
 from pathlib import Path
 from typing import NamedTuple
 
 from keras_transformer.backend import STEPS_ARE_PURE
 from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.progress import stage
+from keras_transformer.commands.text_notes import bleu_note, notes_on
 from keras_transformer.commands.training_run import resume
 from keras_transformer.commands.training_run.recipe import Text, choose
 from keras_transformer.commands.training_run.resume import SAMPLED
@@ -29,7 +29,7 @@ from keras_transformer.data.token_rows import TokenPairs, tokenize_rows
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.vocabulary import draw_sample
-from keras_transformer.evaluation.scores import score_translations
+from keras_transformer.inference.text_module import most_translation_tokens
 from keras_transformer.training.jax_devices import num_batch_shards, process
 from keras_transformer.training.run_record import TextRecord
 
@@ -37,8 +37,6 @@ from keras_transformer.training.run_record import TextRecord
 MOST_SAMPLED = 10_000
 # The most pairs to validate on that are advised; of little text it is a tenth.
 MOST_VALID = 1_000
-# In no language with spaces are words of running text so long.
-LONG_WORDS = 16
 
 
 class TrainingData(NamedTuple):
@@ -126,7 +124,7 @@ def text_size(texts, tokenizer, max_length) -> Text:
     return Text(*numbers, texts.valid is not None)
 
 
-def make_sampled_until(batches, num_steps) -> None:
+def set_last_epoch(batches, num_steps) -> None:
     """Tells batches of a store how long the training is, so that no epoch is split in vain."""
     if isinstance(batches.sample, SampledEpochs):
         batches.sample.end = -(-num_steps // batches.num_batches)
@@ -210,77 +208,82 @@ def share_of_process() -> Share:
 
 def report(data, total_steps, options) -> None:
     """Logs what there is to train on, what was left out and why, and what looks like a mistake."""
-    texts, tokenizer, train, valid = data.texts, data.tokenizer, data.train, data.valid
+    texts, train = data.texts, data.train
     pairs = counted(len(train.kept), "training pair")
     log(f"{pairs} (skipped: {skipped(texts.train, train) or 'none'})")
-    has_size = options.vocab_size is not None and "vocab_size" not in options.chosen
-    log(f"{tokenizer.vocab_size:,} subwords, {train.num_target_tokens:,} target tokens per epoch")
-    if has_size and tokenizer.vocab_size < options.vocab_size:
+    subwords = f"{data.tokenizer.vocab_size:,} subwords"
+    log(f"{subwords}, {train.num_target_tokens:,} target tokens per epoch")
+    for note in chain(notes_on(texts.train, texts.valid), notes_on_subwords(data, options)):
+        log(note)
+    if data.valid is None:
+        log(missing_note(texts.train, len(train.kept)))
+    else:
+        report_validation(texts.valid, data.valid, options)
+    if total_steps <= options.warmup_steps and "warmup_steps" not in options.chosen:
         log(
-            f"note: the text has only {tokenizer.vocab_size} subwords, fewer than --vocab-size "
+            f"note: the training ends after {counted(total_steps, 'step')}, within --warmup-steps "
+            f"{options.warmup_steps}, before the learning rate is at its largest; give more "
+            "--epochs, fewer --batch-tokens or fewer --warmup-steps (a quarter of the steps is "
+            "usual)"
+        )
+
+
+def report_validation(corpus, batches, options) -> None:
+    """Logs what of the text to validate on was left out, and whether BLEU sees its words."""
+    if note := bleu_note(corpus.targets, options.bleu_tokenize):
+        instead = "; chrF tells the best epoch (--metric chrf)"
+        log(note + (instead if "metric" in options.chosen else ""))
+    if reasons := skipped(corpus, batches):
+        # Pairs with too many tokens are still translated for BLEU.
+        log(f"{counted(len(batches.kept), 'validation pair')} (skipped: {reasons})")
+
+
+def missing_note(corpus, num_pairs: int) -> str:
+    """Returns the note that there is no text to validate on, and what helps."""
+    remedy = "name some with --valid-source and --valid-target"
+    # Of a split, training sees no source that is held out.
+    if isinstance(corpus, TokenStore) or len(set(corpus.sources)) > 1:
+        remedy += f", or add --valid-split {min(MOST_VALID, -(-num_pairs // 10))}"
+    return (
+        "note: no text to validate on, so nothing shows whether the model learns its text by "
+        f"heart; {remedy}"
+    )
+
+
+def notes_on_subwords(data, options) -> Iterator[str]:
+    """Yields what looks like a mistake in the vocabulary, or in the lengths of the pairs."""
+    train, size = data.train, data.tokenizer.vocab_size
+    is_given = options.vocab_size is not None and "vocab_size" not in options.chosen
+    if is_given and size < options.vocab_size:
+        yield (
+            f"note: the text has only {size} subwords, fewer than --vocab-size "
             f"{options.vocab_size}; give fewer (a few thousand is usual for little text), or more "
             "text"
         )
-    for note in notes_on(texts.train):
-        log(note)
-    if valid is None:
-        log(
-            "note: no text to validate on, so nothing shows whether the model learns its text by "
-            "heart; name some with --valid-source and --valid-target, or add --valid-split "
-            f"{min(MOST_VALID, -(-len(train.kept) // 10))}"
-        )
-    else:
-        if note := bleu_note(texts.valid.targets, options.bleu_tokenize):
-            instead = "; chrF tells the best epoch (--metric chrf)"
-            log(note + (instead if "metric" in options.chosen else ""))
-        if reasons := skipped(texts.valid, valid):
-            # Pairs with too many tokens are still translated for BLEU.
-            log(f"{counted(len(valid.kept), 'validation pair')} (skipped: {reasons})")
     if train.num_too_long > len(train.kept):
-        log(
+        yield (
             f"note: most pairs have more tokens than --max-length {options.max_length}; give a "
             "larger one, or one sentence per line"
         )
-    if total_steps <= options.warmup_steps:
-        log(
-            f"note: all {total_steps} steps are within --warmup-steps {options.warmup_steps}, "
-            "before the learning rate is at its largest; give more --epochs, fewer --batch-tokens "
-            "or fewer --warmup-steps (a quarter of the steps is usual)"
+    # A search counts the end tokens, too.
+    long = num_out_of_reach(*(side.lengths_of(train.kept) + 1 for side in train.tokenized))
+    if 10 * long > len(train.kept):
+        yield (
+            f"note: {long:,} of {counted(len(train.kept), 'target')} are longer than a translation "
+            "may be (three tokens for each of the source, and 20)"
         )
 
 
-def notes_on(corpus) -> Iterator[str]:
-    """Yields what looks like a mistake in the text to train on, unless it is a store."""
-    if isinstance(corpus, TokenStore):
-        return
-    pairs = len(corpus.sources)
-    same = sum(map(eq, *corpus[:2]))
-    if 2 * same > pairs:
-        yield f"note: in {same:,} of {counted(pairs, 'pair')} source and target are the same text"
-    again = pairs - len(set(zip(*corpus[:2], strict=True)))
-    if 2 * again > pairs:
-        yield f"note: {again:,} of {counted(pairs, 'pair')} repeat another pair"
+def num_out_of_reach(sources, targets) -> int:
+    """Returns how many targets are longer than every search is for their source.
+
+    Args:
+        sources, targets: the tokens of each with its end token, integers (N,).
+    """
+    return int((targets > most_translation_tokens(sources)).sum())
 
 
 def skipped(corpus, batches) -> str:
     """Says why pairs of a corpus are not in its batches, and how many."""
     reasons = corpus.skipped | {"more tokens than --max-length": batches.num_too_long}
     return ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
-
-
-def bleu_note(references, tokenize) -> str | None:
-    """Returns a note if BLEU says little, as references have few words, or None."""
-    for_those = "for a language without spaces give char, zh, ja-mecab or ko-mecab"
-    if not score_translations(references, references, tokenize).bleu > 0:
-        return (
-            f"note: with --bleu-tokenize {tokenize} even the references have BLEU 0, as none has "
-            f"four words; {for_those}"
-        )
-    words = sum(len(text.split()) for text in references)
-    length = sum(map(len, references)) / max(1, words)
-    if tokenize in ("char", "zh", "ja-mecab", "ko-mecab") or length < LONG_WORDS:
-        return None
-    return (
-        f"note: the references have a space after {length:.0f} characters on average, so BLEU with "
-        f"--bleu-tokenize {tokenize} says little; {for_those}"
-    )

@@ -86,14 +86,16 @@ def kept_mean(first, last, scores, options) -> dict:
         "metric": options.metric if is_known else None,
         "value": value,
         "signature": signature(options.metric, options.bleu_tokenize) if is_known else None,
+        "mean_of": last - first + 1,
         "why": f"the mean of epochs {first} to {last}, by --average {last - first + 1}",
     }
 
 
 def sentence(kept: dict) -> str:
     """Says in words what was kept."""
-    if kept["why"].startswith("the mean"):
-        text = f"kept {kept['why'].partition(',')[0]}"
+    if "mean_of" in kept:
+        first = kept["epoch"] - kept["mean_of"] + 1
+        text = f"kept the mean of epochs {first} to {kept['epoch']}"
     else:
         text = f"kept epoch {kept['epoch']}, {kept['why']}"
     if kept["value"] is None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.backend import STEPS_ARE_PURE
-from keras_transformer.commands.messages import log
+from keras_transformer.commands.messages import counted, log
 from keras_transformer.commands.prepare import shown, text_files
 from keras_transformer.commands.progress import stage
 from keras_transformer.commands.training_run.resume import STORE, tokenizer_path
@@ -123,7 +123,11 @@ def split_texts(corpus: Corpus, number: int, seed: int) -> Texts:
     held_out, places = set(valid.sources), set(drawn.tolist())
     rest = [i for i in range(size) if corpus.sources[i] not in held_out]
     if not rest:
-        raise ValueError(f"--valid-split {number} leaves no other sentence; give fewer.")
+        sources = counted(len(held_out), "different source")
+        raise ValueError(
+            f"--valid-split {number} leaves nothing to train on, as the text has only {sources}; "
+            "give fewer, or name text with --valid-source and --valid-target."
+        )
     same = size - len(places) - len(rest)
     skipped = corpus.skipped | {"with a source to validate on": same}
     return Texts(Corpus(*([column[i] for i in rest] for column in corpus[:2]), skipped), valid)

@@ -12,7 +12,7 @@ from keras_transformer.commands.training_run.recipe import choose
 from keras_transformer.training.variables import as_arrays, assign, training_variables
 
 NUM_TIMED = 12
-# Of the minutes; the rest is for what takes longer than is assumed here.
+# The share of --max-minutes for steps, validation and files; the rest is a reserve.
 SHARE_OF_STEPS = 0.8
 # Validating and translating a token takes as long as training on so many.
 VALIDATION = 3

@@ -69,7 +69,7 @@ def share_files(options, names: list[str]) -> list[Path]:
     """
     out, names = Path(options.out), agreed(options, names)
     for name in names if several(options) else ():
-        data = workers.bytes_of_first((out / name).read_bytes() if is_first(options) else b"")
+        data = workers.broadcast_bytes((out / name).read_bytes() if is_first(options) else b"")
         if not is_first(options):
             make_directory((out / name).parent)
             (out / name).write_bytes(data)
@@ -78,7 +78,7 @@ def share_files(options, names: list[str]) -> list[Path]:
 
 def agreed(options, value):
     """Returns the value of the first worker, such as one that depends on the machine."""
-    return workers.told_by_first(value) if several(options) else value
+    return workers.broadcast_json(value) if several(options) else value
 
 
 def refuse_differences(options, asked, facts: dict) -> None:
@@ -93,7 +93,7 @@ def refuse_differences(options, asked, facts: dict) -> None:
         return
     paths = {*TEXT_FILES, "tokenizer"}
     facts |= {dashed([name]): value for name, value in asked.items() if name not in paths}
-    of_first, rank = workers.told_by_first(facts), workers.rank()
+    of_first, rank = workers.broadcast_json(facts), workers.rank()
     if others := sorted(name for name in facts if facts[name] != of_first.get(name)):
         raise ValueError(
             f"worker {rank} has another {', '.join(others)} than worker 0; give all workers the "
