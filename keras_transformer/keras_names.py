@@ -61,6 +61,8 @@ MISSING = {
     "embeddings_initializer": "embeddings begin as in the paper; assign others to the weights",
     "embeddings_regularizer": "use weight_decay of the optimizer",
     "flash_attention": "the backend's fused attention is used where it can be",
+    "from_logits": "predictions are always logits",
+    "ignore_class": "labels of 0 never count",
     "kernel_initializer": "kernels begin as in the paper; assign others to the weights",
     "kernel_regularizer": "use weight_decay of the optimizer",
     "layer_norm_epsilon": "the epsilon of every norm is 1e-6",
@@ -102,7 +104,8 @@ class KerasNames:
             own = cls.__init__
             if own.__module__.startswith("keras_transformer."):  # not a subclass of a user
                 check_arguments(cls.__name__, own, kwargs)
-            return super().__new__(cls, *args, **kwargs)
+            make = super().__new__  # a loss has that of `object`, which takes no arguments
+            return make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
 
 
 def keywords(function):

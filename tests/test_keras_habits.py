@@ -148,6 +148,9 @@ def test_ids_are_continued_and_wrong_ids_refused():
     for wrong in ([5, 6], "ab", [[1.5]], [[-1]], None):
         with pytest.raises(ValueError, match="prompt_ids"):
             model.generate(wrong)
+    for wrong in ([[5], [0, 0, 5]], [[5, 6], [5, 0, 6]]):
+        with pytest.raises(ValueError, match=r"prompt_ids\[1\] has padding, 0, before another id"):
+            model.generate(wrong)
     with pytest.raises(ValueError, match="ids below the model's 12, but there is 99"):
         make_transformer().translate([[99]])
 
@@ -206,3 +209,56 @@ def test_a_quantized_model_is_close_and_loads_again(tied_embeddings, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(predict(loaded, (IDS, IDS)), after, atol=1e-5)
+
+
+def test_a_quantized_functional_model_loads_again(tmp_path):
+    ids = keras.Input((None,), dtype="int32")
+    x = kt.EncoderLayer(**LAYER)(kt.PositionalEmbedding(12, 8)(ids))
+    model = keras.Model(ids, kt.Encoder(1, **LAYER)(kt.FeedForward(8, 8)(x)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of layers that stay as they are
+        model.quantize("int8")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(predict(loaded, IDS), predict(model, IDS))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "sparse_categorical_crossentropy",
+        keras.losses.sparse_categorical_crossentropy,
+        keras.losses.SparseCategoricalCrossentropy(),
+    ],
+)
+def test_a_loss_of_probabilities_is_refused_where_there_are_logits(loss):
+    models = (
+        kt.SequenceClassifier(num_classes=2, vocab_size=12, num_layers=1, **LAYER),
+        kt.LanguageModel(num_layers=1, **LAYER, vocab_size=12),
+    )
+    for model in models:
+        with pytest.raises(ValueError, match="reads probabilities, but .* returns logits; give"):
+            model.compile("adam", loss)
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        assert np.isfinite(model.loss(np.array([0]), np.zeros((1, 2))))
+
+
+def test_the_class_of_the_loss_is_as_good_as_an_object():
+    model = kt.LanguageModel(num_layers=1, **LAYER, vocab_size=12)
+    model.compile("adam", kt.MaskedCrossentropy)
+    assert model.step_metrics is not None
+    with pytest.raises(TypeError, match="from_logits has no counterpart: predictions are always"):
+        kt.MaskedCrossentropy(from_logits=True)
+
+
+def test_rows_beyond_the_positions_are_refused_whatever_came_before():
+    sizes = {"num_layers": 1, **LAYER, "vocab_size": 12, "max_length": 6}
+    for model in (kt.LanguageModel(**sizes), kt.SequenceClassifier(num_classes=2, **sizes)):
+        for length in (7, 4, 5, 6, 7):
+            if length <= 6:
+                model.predict(np.full((1, length), 5), verbose=0)
+                continue
+            with pytest.raises(ValueError, match="at most max_length=6 positions, but have 7; cut"):
+                model.predict(np.full((1, length), 5), verbose=0)
+    rotary = kt.LanguageModel(**sizes, positions="rotary")
+    assert rotary.predict(np.full((1, 9), 5), verbose=0).shape == (1, 9, 12)

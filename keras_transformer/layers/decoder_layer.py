@@ -12,7 +12,7 @@ from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.attention_memory import attend
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.low_rank import LowRankAdaptation
-from keras_transformer.layers.masks import join_masks, takes_carried_masks
+from keras_transformer.layers.masks import all_masks, takes_carried_masks
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 from keras_transformer.type_hints import Elementwise, KerasOptions
@@ -141,7 +141,7 @@ class DecoderLayer(KerasNames, LowRankAdaptation, keras.layers.Layer):
             sublayer=lambda x: attend(
                 self.self_attention,
                 x,
-                attention_mask=join_masks(carried, **masks),
+                attention_mask=all_masks(carried, **masks),
                 use_causal_mask=attention_mask is None,
                 position_ids=position_ids,
                 cache=cache,
@@ -155,7 +155,7 @@ class DecoderLayer(KerasNames, LowRankAdaptation, keras.layers.Layer):
                     self.cross_attention,
                     x,
                     encoder_output,
-                    attention_mask=join_masks(of_source, source_padding_mask=source_padding_mask),
+                    attention_mask=all_masks(of_source, source_padding_mask=source_padding_mask),
                     record=scores and scores.cross_attention,
                 ),
             )  # (B, T, D)

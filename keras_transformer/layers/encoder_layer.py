@@ -11,7 +11,7 @@ from keras_transformer.layers.arguments import config_of, keep_arguments
 from keras_transformer.layers.attention_memory import attend
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.low_rank import LowRankAdaptation
-from keras_transformer.layers.masks import join_masks, takes_carried_masks
+from keras_transformer.layers.masks import all_masks, takes_carried_masks
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 from keras_transformer.type_hints import Elementwise, KerasOptions
@@ -112,7 +112,7 @@ class EncoderLayer(KerasNames, LowRankAdaptation, keras.layers.Layer):
             sublayer=lambda x: attend(
                 self.self_attention,
                 x,
-                attention_mask=join_masks(carried, padding_mask=padding_mask),
+                attention_mask=all_masks(carried, padding_mask=padding_mask),
                 record=scores and scores.self_attention,
             ),
         )  # (B, S, D)

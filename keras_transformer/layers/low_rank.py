@@ -1,4 +1,4 @@
-"""Low-rank adaptation, LoRA: training a few new weights beside frozen ones."""
+"""Low-rank adaptation, LoRA: training a few new weights beside frozen ones; and quantization."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,17 @@ PROJECTIONS = ("query_projection", "memory_projection")
 
 
 class LowRankAdaptation:
-    """The method `enable_lora` of layers and models that hold `Dense` layers."""
+    """What changes the `Dense` layers inside a layer or a model: LoRA and quantization."""
+
+    def get_config(self):
+        config = super().get_config()
+        quantized = [layer for layer in dense_layers(self) if layer.quantization_mode]
+        if quantized:  # so that a loaded layer has the same ones quantized
+            policies = keras.dtype_policies.DTypePolicyMap(default_policy=self.dtype_policy)
+            for layer in quantized:
+                policies[layer.path] = layer.dtype_policy
+            config["dtype"] = keras.dtype_policies.serialize(policies)
+        return config
 
     def enable_lora(
         self,
@@ -20,11 +30,12 @@ class LowRankAdaptation:
         lora_alpha: float | None = None,
         targets: Sequence[str] | str = PROJECTIONS,
     ) -> None:
-        """Freezes all weights, and gives some kernels a product of two small matrices to train.
+        """Freezes weights, and gives some kernels a product of two small matrices to train.
 
-        Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1. The
-        matrices are those of `keras.layers.Dense.enable_lora`. A file of weights, a `.keras` file
-        and a run hold the sum of a kernel and its product. Compile a model after this call.
+        Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1. All
+        weights are frozen but the biases of these layers. The matrices are those of
+        `keras.layers.Dense.enable_lora`. A file of weights, a `.keras` file and a run hold the sum
+        of a kernel and its product. Compile a model after this call.
 
         Args:
             rank: the number of columns of the first matrix and of rows of the second.

@@ -46,6 +46,11 @@ def causal_mask(
         [[[ True False]
           [ True  True]]]
     """
+    if query_length is None:
+        raise ValueError(
+            "query_length is None, since it is not known before the call; give MultiHeadAttention "
+            "use_causal_mask=True, or take DecoderLayer, which hides later positions by itself."
+        )
     key_length = query_length if key_length is None else key_length
     query_positions = ops.expand_dims(ops.arange(query_length), 1) + first  # (T, 1)
     key_positions = ops.expand_dims(ops.arange(key_length), 0)  # (1, S)
@@ -138,8 +143,8 @@ def takes_carried_masks(*inputs: str):
     return declare
 
 
-def join_masks(carried, **named):
-    """Joins masks that a call was given with those that its inputs carry.
+def all_masks(carried, **named):
+    """Joins the masks that a call was given with those that its inputs carry.
 
     Args:
         carried: a mask (B, S), or a nested structure of such masks and None: the tensors of a
@@ -158,7 +163,7 @@ def full_mask(attention_mask, carried, use_causal_mask, query, keys, first=0):
 
     Args:
         attention_mask: boolean, (B, S) or broadcastable to (B, T, S), or None.
-        carried: the masks (B, S) that the keys carry, as in `join_masks`.
+        carried: the masks (B, S) that the keys carry, as in `all_masks`.
         use_causal_mask: whether the keys after a query are hidden from it.
         query: tensor (B, H, T, D/H).
         keys: tensor (B, H, S, D/H).
@@ -167,7 +172,7 @@ def full_mask(attention_mask, carried, use_causal_mask, query, keys, first=0):
     Returns:
         Boolean tensor that broadcasts to (B, H, T, S), or None if all may attend to all.
     """
-    mask = join_masks(carried, attention_mask=attention_mask)  # broadcasts to (B, T, S), or None
+    mask = all_masks(carried, attention_mask=attention_mask)  # broadcasts to (B, T, S), or None
     if use_causal_mask:
         causal = causal_mask(ops.shape(query)[2], ops.shape(keys)[2], first)  # (1, T, S)
         mask = combine_masks(mask, causal)  # broadcasts to (B, T, S)

@@ -104,7 +104,7 @@ class MultiHeadAttention(KerasNames, LowRankAdaptation, keras.layers.Layer):
     def build(self, query_shape, value_shape=None, key_shape=None):
         for shape in (query_shape, value_shape, key_shape):
             if isinstance(shape, tuple) and isinstance(shape[-1], int):
-                self._check_width(shape)
+                self._check_shape(shape)
         vectors = (None, None, self.d_model)
         self.query_projection.build(vectors)
         self.memory_projection.build(vectors)
@@ -168,12 +168,17 @@ class MultiHeadAttention(KerasNames, LowRankAdaptation, keras.layers.Layer):
         """
         if isinstance(value, Memory):
             return value
-        keys, values = split_heads(self.memory_projection(value), 2 * self.num_heads, parts=2)
+        keys, values = ops.split(self.memory_projection(value), 2, axis=-1)  # (B, S, D) each
         if key is not None:
-            keys, _ = split_heads(self.memory_projection(key), 2 * self.num_heads, parts=2)
-        return Memory(keys, values)  # (B, H, S, D/H) each
+            keys, _ = ops.split(self.memory_projection(key), 2, axis=-1)
+        return Memory(*(split_heads(x, self.num_heads) for x in (keys, values)))
 
-    def _check_width(self, shape):
+    def _check_shape(self, shape):
+        if len(shape) != 3:
+            raise ValueError(
+                f"MultiHeadAttention reads tensors (B, T, D), but received the shape "
+                f"{tuple(shape)}; add an axis, or wrap the layer in keras.layers.TimeDistributed."
+            )
         if shape[-1] != self.d_model:
             raise ValueError(
                 f"MultiHeadAttention expects inputs of width d_model={self.d_model}, but "
@@ -183,7 +188,7 @@ class MultiHeadAttention(KerasNames, LowRankAdaptation, keras.layers.Layer):
     def _check_call(self, query, value, key):
         for x in (query, value, key):
             if x is not None and not isinstance(x, Memory):
-                self._check_width(x.shape)
+                self._check_shape(x.shape)
         if self.rotary and (value is not None or key is not None):
             raise ValueError(
                 "rotary attention is self-attention: call it with the query alone, or make the "
@@ -199,6 +204,7 @@ class MultiHeadAttention(KerasNames, LowRankAdaptation, keras.layers.Layer):
         return tuple(query_shape)
 
     def compute_output_spec(self, query, value=None, key=None, **options):
+        self._check_call(query, value, key)
         output = keras.KerasTensor(query.shape, self.compute_dtype)
         if not options.get("return_attention_scores"):
             return output
@@ -211,20 +217,10 @@ class MultiHeadAttention(KerasNames, LowRankAdaptation, keras.layers.Layer):
         return {**super().get_config(), **config_of(self)}
 
 
-def split_heads(x, num_heads, parts=1):
-    """Splits the last axis into heads.
-
-    Args:
-        x: tensor (B, T, D).
-        num_heads: H, the heads of all parts together.
-        parts: how many projections lie side by side in the last axis.
-
-    Returns:
-        Tensor (B, H, T, D/H), or a list of `parts` tensors (B, H / parts, T, D/H).
-    """
-    x = ops.reshape(x, (*first_sizes(x), num_heads, x.shape[-1] // num_heads))
-    x = ops.transpose(x, (0, 2, 1, 3))  # (B, H, T, D/H)
-    return x if parts == 1 else ops.split(x, parts, axis=1)
+def split_heads(x, num_heads):
+    """Splits vectors into heads, (B, T, D) to (B, H, T, D/H)."""
+    x = ops.reshape(x, (*first_sizes(x), num_heads, x.shape[-1] // num_heads))  # (B, T, H, D/H)
+    return ops.transpose(x, (0, 2, 1, 3))  # (B, H, T, D/H)
 
 
 def merge_heads(x):

@@ -38,6 +38,6 @@ def rotate(x, position_ids=None, first=0):
     angles = positions * frequencies  # (T, d) or (B, 1, T, d)
     sines = ops.sin(angles) * np.where(column % 2 == 0, -1, 1).astype("float32")
     x_float = ops.cast(x, "float32")
-    pairs = ops.reshape(x_float, (*shape[:-1], width // 2, 2))
+    pairs = ops.reshape(x_float, (*shape[:-1], width // 2, 2))  # (B, H, T, d/2, 2)
     swapped = ops.reshape(ops.flip(pairs, axis=-1), shape)  # (b, a) in place of (a, b)
     return ops.cast(x_float * ops.cos(angles) + swapped * sines, x.dtype)

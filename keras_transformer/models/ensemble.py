@@ -11,7 +11,8 @@ from keras_transformer.models.transformer import Transformer
 
 SIZES = ("source_vocab_size", "target_vocab_size")
 EMBEDDINGS = ("source_embedding", "target_embedding")
-METHODS = ("init_cache", "decode_states", "logits", "reorder_cache", "compact_cache")
+# What a search of texts calls.
+SEARCH_METHODS = ("init_cache", "decode_states", "logits", "reorder_cache", "compact_cache")
 
 
 class Ensemble:
@@ -48,7 +49,9 @@ class Ensemble:
         if not self.members:
             raise ValueError("members is empty; give at least one model.")
         for i, member in enumerate(self.members):
-            check_has(f"members[{i}]", "Transformer", member, (*SIZES, *EMBEDDINGS, *METHODS))
+            check_has(
+                f"members[{i}]", "Transformer", member, (*SIZES, *EMBEDDINGS, *SEARCH_METHODS)
+            )
         for name in SIZES:
             sizes = [getattr(member, name) for member in self.members]
             if len(set(sizes)) > 1:

@@ -38,6 +38,12 @@ def padded_rows(name: str, rows, vocab_size: int) -> np.ndarray:
     padded = np.full((len(rows), max(map(len, rows), default=0) or 1), PAD_ID, "int32")
     for line, row in zip(padded, rows, strict=True):
         line[: len(row)] = row
+    inside = (padded[:, :-1] == PAD_ID) & (padded[:, 1:] != PAD_ID)  # (B, S - 1)
+    if inside.any():
+        raise ValueError(
+            f"{name}[{inside.any(axis=1).argmax()}] has padding, {PAD_ID}, before another id; pad "
+            "rows at their ends, or leave the padding out."
+        )
     return padded
 
 
@@ -65,8 +71,8 @@ def search_ids(model, ids, strategy, begin, *, end_id: int, max_length: int) -> 
     cache = model.init_cache(read, max_length=max_length, beam_size=strategy.size, **options)
     search = beam_search if isinstance(strategy, Beam) else greedy_search
     rows = RowOptions(seeds=seeds_of_rows(ids)) if isinstance(strategy, Sample) else None
-    lengths = {"end_id": end_id, "max_length": max_length}
-    result = search(model, start_ids, cache, strategy, rows=rows, **lengths)
+    limits = {"end_id": end_id, "max_length": max_length}
+    result = search(model, start_ids, cache, strategy, rows=rows, **limits)
     best = zip(*(ops.convert_to_numpy(x)[:, 0] for x in (result.ids, result.lengths)), strict=True)
     rows = [row[:length].tolist() for row, length in best]
     return [row[:-1] if row[-1:] == [end_id] else row for row in rows]

@@ -12,7 +12,7 @@ from keras_transformer.layers.attention_memory import KVCache
 from keras_transformer.layers.masks import causal_mask, combine_masks, padding_mask, segment_mask
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.generation import Rows, padded_rows, search_ids
-from keras_transformer.models.search_cache import pad_keys, with_places
+from keras_transformer.models.search_cache import pad_keys, with_row_tables
 from keras_transformer.models.token_model import TokenModel
 from keras_transformer.type_hints import Elementwise, KerasOptions, Tensor, TensorLike
 
@@ -147,7 +147,7 @@ class LanguageModel(TokenModel):
             "used": ops.convert_to_tensor(ops.shape(context_ids)[1] + missing, "int32"),
             "visible": ops.pad(visible, ((0, 0), (0, 0), (0, more))),  # (B, K, M)
         }
-        return with_places(cache)
+        return with_row_tables(cache)
 
     def generate(
         self, prompt_ids: Rows, strategy: Strategy | str = "greedy", *, max_length: int = 64
@@ -155,8 +155,8 @@ class LanguageModel(TokenModel):
         """Continues ids by ids, for a tokenizer of your own; `TextGenerator` continues texts.
 
         Args:
-            prompt_ids: rows of ids; 0 is padding, and an empty row begins a text. The token 3 ends
-                a text, as in training.
+            prompt_ids: rows of ids; 0 at the end is padding. An empty row begins a text. The token
+                3 ends a text, as in training.
             strategy: `Greedy(...)`, `Sample(...)`, `Beam(...)`, or "greedy" or "beam".
             max_length: the most tokens of a continuation, the end token included.
 

@@ -10,9 +10,9 @@ A cache is a dict of tensors:
 - "used": int32 scalar, the number of keys there are;
 - "visible": boolean (B, K, M), which keys each of K hypotheses sees;
 - "length": int32 scalar, the number of tokens of the search so far;
-- "numbers": int32 (M,), 0, 1, ..., and "rows": int32 (B * H,), the first row of each head among
-  those that a step writes, see `slice_rows`: both are the same in all steps, so that a loop can
-  compute them once;
+- "key_indices": int32 (M,), 0, 1, ..., and "first_rows": int32 (B * H,), the first row of each head
+  among those that a step writes, see `slice_rows`: both are the same in all steps, so that a loop
+  can compute them once;
 - and what else the steps of a model read, one row per sentence: "memory", a `Memory` for each
   layer, "source_padding_mask" (B, S), "coverage" (B, K, S), "context_lengths" (B,).
 """
@@ -38,22 +38,23 @@ def empty_cache(decoder, batch_size, max_length, beam_size):
         "visible": ops.zeros((batch_size, beam_size, num_keys), "bool"),
         "length": ops.convert_to_tensor(0, "int32"),
     }
-    return with_places(cache)
+    return with_row_tables(cache)
 
 
-def with_places(cache):
-    """The cache with "numbers" and "rows", which depend on the shapes of its keys."""
+def with_row_tables(cache):
+    """The cache with "key_indices" and "first_rows", which depend on the shapes of its keys."""
     beam_size, num_keys = cache["visible"].shape[1], ops.shape(cache["visible"])[2]
     rows = slice_rows(cache["layers"][0][0], beam_size, 0)
-    return {**cache, "numbers": ops.arange(num_keys, dtype="int32"), "rows": rows}
+    indices = ops.arange(num_keys, dtype="int32")
+    return {**cache, "key_indices": indices, "first_rows": rows}
 
 
 def layer_caches(cache, in_place=False):
     """A `KVCache` for each layer; with `in_place` they write into the tensors of `cache`."""
     if not in_place:
         return [KVCache(*layer, cache["used"]) for layer in cache["layers"]]
-    rows = cache["rows"] + cache["used"] // cache["visible"].shape[1]
-    places = cache["used"], rows, ops.shape(cache["numbers"])[0]
+    rows = cache["first_rows"] + cache["used"] // cache["visible"].shape[1]
+    places = cache["used"], rows, ops.shape(cache["key_indices"])[0]
     return [InPlaceKVCache(*layer, *places) for layer in cache["layers"]]
 
 
@@ -61,7 +62,9 @@ def with_new_key(cache):
     """The cache in which each hypothesis sees the key that it writes next."""
     visible = cache["visible"]  # (B, K, M)
     beams = ops.expand_dims(ops.arange(visible.shape[1], dtype="int32"), 1)  # (K, 1)
-    writes = cache["numbers"] - beams == cache["used"]  # (K, M), beam k writes number `used + k`
+    writes = (
+        cache["key_indices"] - beams == cache["used"]
+    )  # (K, M), beam k writes number `used + k`
     return {**cache, "visible": ops.logical_or(visible, writes)}
 
 
@@ -111,7 +114,7 @@ def compact(cache, sentences, capacity):
     visible = ops.take_along_axis(visible, ops.expand_dims(kept, 1), axis=2)  # (b, K, m)
     rows = key_rows(cache["layers"][0][0], sentences, kept)  # (b, H, m)
     flat = keras.tree.map_structure(lambda x: ops.reshape(x, (-1, x.shape[3])), cache["layers"])
-    of_all = ("layers", "used", "visible", "length", "numbers", "rows")
+    of_all = ("layers", "used", "visible", "length", "key_indices", "first_rows")
     by_sentence = {name: value for name, value in cache.items() if name not in of_all}
     layers, by_sentence = take(flat, rows), take(by_sentence, sentences)
     new = {
@@ -119,7 +122,7 @@ def compact(cache, sentences, capacity):
         "used": ops.shape(kept)[1],
         "visible": ops.pad(visible, ((0, 0), (0, 0), (0, missing))),
     }
-    return with_places({**cache, **by_sentence, **new})
+    return with_row_tables({**cache, **by_sentence, **new})
 
 
 def pad_keys(x, missing):

@@ -6,7 +6,7 @@ from keras_transformer import backend
 from keras_transformer.checks import check_choice
 from keras_transformer.keras_names import KerasNames
 from keras_transformer.layers.arguments import config_of
-from keras_transformer.layers.low_rank import LowRankAdaptation, dense_layers
+from keras_transformer.layers.low_rank import LowRankAdaptation
 from keras_transformer.layers.positional_embedding import POSITIONS, PositionalEmbedding
 
 
@@ -38,10 +38,16 @@ class SequenceModel(KerasNames, LowRankAdaptation, keras.Model):
 
     reads_ids = True  # each input is (B, T)
 
+    @property
+    def adds_sinusoids(self) -> bool:
+        """Whether positions come from a table, which has `max_length` rows."""
+        return getattr(self.arguments, "positions", "sinusoidal") == "sinusoidal"
+
     def build_layers(self):
         """Makes the weights of all layers; each of them reads ids or vectors of width `d_model`."""
         for layer in self.layers:
-            layer.build((None, None, self.arguments.d_model))
+            is_embedding = isinstance(layer, PositionalEmbedding)
+            layer.build((None, None) if is_embedding else (None, None, self.arguments.d_model))
 
     def build(self, input_shape=None):
         if not self.built:  # Keras calls this again when it loads a model
@@ -102,6 +108,12 @@ class SequenceModel(KerasNames, LowRankAdaptation, keras.Model):
                     f"{type(self).__name__} reads ids (B, T), padded with 0, but received the "
                     f"shape {tuple(ids.shape)}."
                 )
+            most = self.arguments.max_length
+            if ids is not None and (ids.shape[1] or 0) > most and self.adds_sinusoids:
+                raise ValueError(
+                    f"Rows of ids must have at most max_length={most} positions, but have "
+                    f"{ids.shape[1]}; cut them, or make the model with a larger max_length."
+                )
 
     def check_class_weight(self, class_weight):
         """Raises a ValueError if this `class_weight`, not None, has no meaning for the model."""
@@ -144,11 +156,4 @@ class SequenceModel(KerasNames, LowRankAdaptation, keras.Model):
         setattr(self, name, backend.checked_function(make, self.check_batch))
 
     def get_config(self):
-        config = {**super().get_config(), **config_of(self)}
-        quantized = [layer for layer in dense_layers(self) if layer.quantization_mode]
-        if quantized:  # so that a loaded model has the same layers quantized
-            policies = keras.dtype_policies.DTypePolicyMap(default_policy=self.dtype_policy)
-            for layer in quantized:
-                policies[layer.path] = layer.dtype_policy
-            config["dtype"] = keras.dtype_policies.serialize(policies)
-        return config
+        return {**super().get_config(), **config_of(self)}

@@ -18,7 +18,12 @@ from keras_transformer.training.distribution import (
     replicas,
     sum_over_replicas,
 )
-from keras_transformer.training.losses import MaskedCrossentropy, check_labels, check_weights
+from keras_transformer.training.losses import (
+    MaskedCrossentropy,
+    check_labels,
+    check_reads_logits,
+    check_weights,
+)
 from keras_transformer.training.metrics import StepMetrics
 from keras_transformer.training.shards import default_shards
 
@@ -156,6 +161,8 @@ class TokenModel(WorkerModel, SequenceModel):
         Raises:
             ValueError: if a value is out of range, or needs the step of `MaskedCrossentropy`.
         """
+        loss = loss() if loss is MaskedCrossentropy else loss
+        check_reads_logits(loss, type(self).__name__)
         check_positive_int("micro_batches", micro_batches)
         if num_shards != "auto":
             check_positive_int("num_shards", num_shards)

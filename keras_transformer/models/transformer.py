@@ -226,7 +226,8 @@ class Transformer(TokenModel):
         """Translates ids to ids, for a tokenizer of your own; `Translator` translates texts.
 
         Args:
-            source_ids: rows of ids as in training, usually with an end token; 0 is padding.
+            source_ids: rows of ids as in training, usually with an end token; 0 at the end is
+                padding.
             strategy: `Beam(...)`, `Greedy(...)`, `Sample(...)`, or "beam" or "greedy".
             max_length: the most tokens of a translation, the end token included.
             start_id: the token that targets began with in training.

@@ -56,7 +56,8 @@ class TokenLogs(keras.callbacks.Callback):
         >>> model = LanguageModel(num_layers=1, d_model=8, num_heads=2, d_ff=8, vocab_size=9)
         >>> model.compile("adam", MaskedCrossentropy())
         >>> ids = np.array([[2, 4, 5, 6], [2, 7, 8, 4]])
-        >>> sorted(model.fit(ids, ids, callbacks=[TokenLogs()], verbose=0).history)
+        >>> history = model.fit(ids[:, :-1], ids[:, 1:], callbacks=[TokenLogs()], verbose=0)
+        >>> sorted(history.history)
         ['gradient_norm', 'loss', 'perplexity']
     """
 
@@ -118,7 +119,8 @@ class DelayRDrop(keras.callbacks.Callback):
         ... )
         >>> model.compile("adam", MaskedCrossentropy(), r_drop=3.0)
         >>> ids = np.array([[2, 4, 5, 6], [2, 7, 8, 4]])
-        >>> logs = model.fit(ids, ids, epochs=3, callbacks=[DelayRDrop(2)], verbose=0)
+        >>> callbacks = [DelayRDrop(2)]
+        >>> _ = model.fit(ids[:, :-1], ids[:, 1:], epochs=3, callbacks=callbacks, verbose=0)
     """
 
     def __init__(self, epochs: int):

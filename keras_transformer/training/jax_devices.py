@@ -111,7 +111,7 @@ def num_batch_shards() -> int:
     return 1 if distribution is None else distribution.num_model_replicas
 
 
-def of_first(array):
+def broadcast(array):
     """Returns the array of the first process; all must call it with one of the same shape."""
     from jax.experimental import multihost_utils
 

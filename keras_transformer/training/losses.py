@@ -6,9 +6,19 @@ from keras import ops
 from keras_transformer.backend import add_at, non_negative
 from keras_transformer.checks import check_choice, check_rate
 from keras_transformer.data.special_tokens import PAD_ID
+from keras_transformer.keras_names import KerasNames
 from keras_transformer.layers.masks import padding_mask
 from keras_transformer.training.distribution import replicas, sum_over_replicas
 from keras_transformer.type_hints import Tensor, TensorLike
+
+# Those of Keras that read probabilities unless they are told otherwise.
+CROSS_ENTROPIES = (
+    keras.losses.sparse_categorical_crossentropy,
+    keras.losses.categorical_crossentropy,
+    keras.losses.categorical_focal_crossentropy,
+    keras.losses.binary_crossentropy,
+    keras.losses.binary_focal_crossentropy,
+)
 
 
 def smoothed_crossentropy(
@@ -44,7 +54,7 @@ def smoothed_crossentropy(
         # The largest probability is at least 1 / V, so its logarithm is exact.
         largest = ops.max(z, axis=-1), ops.max(probabilities, axis=-1)
         logsumexp = largest[0] - ops.log(largest[1])  # (N,)
-        label_logits = ops.squeeze(ops.take_along_axis(z, labels[:, None], axis=1), 1)
+        label_logits = ops.squeeze(ops.take_along_axis(z, labels[:, None], axis=1), 1)  # (N,)
         loss = logsumexp - (1.0 - label_smoothing) * label_logits
         if label_smoothing:
             loss = loss - label_smoothing * ops.mean(z, axis=-1)
@@ -125,8 +135,24 @@ def check_weights(sample_weight, shape) -> None:
         )
 
 
+def check_reads_logits(loss, model: str) -> None:
+    """Refuses a cross entropy of Keras that would read a model's logits as probabilities.
+
+    Args:
+        loss: what was given to `compile`.
+        model: the name of the model's class.
+    """
+    function = keras.losses.get(loss) if isinstance(loss, str) else loss
+    if function in CROSS_ENTROPIES or getattr(function, "from_logits", None) is False:
+        raise ValueError(
+            f"loss={loss!r} reads probabilities, but {model} returns logits; give an object with "
+            "from_logits=True, such as "
+            "keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
+        )
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MaskedCrossentropy(keras.losses.Loss):
+class MaskedCrossentropy(KerasNames, keras.losses.Loss):
     """The mean cross entropy over the real tokens of the global batch.
 
     Padding counts neither in the sum nor in its divisor. Under a `tf.distribute` strategy the
@@ -167,18 +193,21 @@ class MaskedCrossentropy(keras.losses.Loss):
         self.label_smoothing = check_rate("label_smoothing", label_smoothing)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        # Keras would read one weight per sentence as one per position.
-        sample_weight = None if sample_weight is None else per_token(sample_weight, y_true)
-        return super().__call__(y_true, y_pred, sample_weight)
+        # Keras's own divides by positions, reads one weight per sentence as one per position, and
+        # leaves out padding a second time if `y_pred` carries a mask.
+        losses = self.call(y_true, y_pred)  # (B, T)
+        if sample_weight is not None:
+            losses = losses * per_token(sample_weight, y_true)
+        if self.reduction is not None:
+            return ops.sum(losses)
+        return losses * (ops.cast(ops.size(losses), "float32") * replicas())
 
     def call(self, y_true, y_pred):
+        """Computes what each token adds to the mean over the real tokens, (B, T)."""
         labels = ids_of_labels(y_true)  # (B, T)
         check_labels(labels, y_pred.shape[1])
-        mask = token_weights(labels)  # (B, T)
-        losses = smoothed_crossentropy(labels, y_pred, self.label_smoothing) * mask
-        # Keras divides by B * T and the number of replicas. Undo that; divide by all real tokens.
-        positions = ops.cast(ops.size(mask), "float32") * replicas()
-        return losses * (positions / num_real_tokens(labels))
+        losses = smoothed_crossentropy(labels, y_pred, self.label_smoothing)
+        return losses * token_weights(labels) / num_real_tokens(labels)
 
     def get_config(self):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}

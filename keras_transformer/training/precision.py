@@ -6,7 +6,7 @@ from timeit import timeit
 import numpy as np
 from keras import ops
 
-from keras_transformer.checks import PRECISIONS, check_choice
+from keras_transformer.checks import TRAINING_PRECISIONS, check_choice
 
 # bfloat16 loses digits, so it is chosen only if it is this many times as fast.
 LEAST_SPEEDUP = 1.1
@@ -36,7 +36,7 @@ def policy(precision: str = "auto", d_model: int = 512, d_ff: int = 2048) -> str
         >>> policy("bfloat16")
         'mixed_bfloat16'
     """
-    check_choice("precision", precision, PRECISIONS)
+    check_choice("precision", precision, TRAINING_PRECISIONS)
     if precision == "auto":
         precision = fastest_precision(d_model, d_ff)
     return precision if precision == "float32" else f"mixed_{precision}"

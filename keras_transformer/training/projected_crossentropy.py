@@ -44,7 +44,7 @@ def projected_crossentropy(
     # On JAX the rows of a batch lie on several devices.
     groups = max(labels.shape[0], 1) if STEPS_ARE_PURE else 1
     labels = ops.reshape(ops.cast(labels, "int32"), (-1,))  # (N,)
-    weights = ops.reshape(token_weights, (-1,)) / copies
+    weights = ops.reshape(token_weights, (-1,)) / copies  # (N,)
 
     @ops.custom_gradient
     def loss_and_gradient(hidden_states, lm_head_kernel):

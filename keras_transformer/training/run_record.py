@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import keras_transformer
-from keras_transformer.checks import PRECISIONS
+from keras_transformer.checks import TRAINING_PRECISIONS
 from keras_transformer.files import FileError, fingerprint, read_json, write_json
 
 RECORD, FORMAT = "record.json", 3
@@ -136,7 +136,7 @@ class RunRecord:
             _check_values(name, getattr(self, name))
         for name, text in self.texts.items():
             _check_values(f"texts[{name!r}]", asdict(text))
-        if self.precision not in PRECISIONS or self.precision == "auto":
+        if self.precision not in TRAINING_PRECISIONS or self.precision == "auto":
             raise ValueError(f"precision is {self.precision!r}")
         if self.kept is not None:
             _check_values("kept", self.kept)

@@ -42,7 +42,11 @@ def unpack(*args) -> Batch:
     """Makes a `Batch` from the arguments of a step."""
     inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
     if labels is None:
-        raise ValueError("A TokenModel learns from labels (B, T), but the batch has none.")
+        raise ValueError(
+            "The model learns from labels (B, T), but the batch has none; give those of each "
+            "position, the next id: fit(ids[:, :-1], ids[:, 1:]), or of a Transformer "
+            "fit((source_ids, target_ids[:, :-1]), target_ids[:, 1:])."
+        )
     labels = ids_of_labels(labels)
     weights = token_weights(labels, sample_weight)
     return Batch(inputs, labels, sample_weight, weights, num_real_tokens(labels))

@@ -51,7 +51,7 @@ class StopOnNaN(keras.callbacks.Callback):
         >>> callbacks = [StopOnNaN(), TokenLogs()]
     """
 
-    def __init__(self):
+    def __init__(self) -> None:  # Keras's own has no types
         super().__init__()
 
     def on_train_batch_end(self, batch, logs=None):

@@ -47,41 +47,41 @@ def rank() -> int:
     return jax_devices.process()[0] if STEPS_ARE_PURE else this_worker().rank
 
 
-def told_by_first(value):
+def broadcast_json(value):
     """Returns the JSON value that the first worker gives; all workers must call it.
 
     Args:
         value: of the first worker; that of others is not used.
     """
-    return json.loads(bytes_of_first(json.dumps(value).encode()))
+    return json.loads(broadcast_bytes(json.dumps(value).encode()))
 
 
-def bytes_of_first(data: bytes) -> bytes:
+def broadcast_bytes(data: bytes) -> bytes:
     """Returns the bytes that the first worker gives; all workers must call it."""
-    (size,) = _of_first(np.array([len(data)], "int32"))
+    (size,) = _broadcast(np.array([len(data)], "int32"))
     numbers = np.zeros(-(-size // 4), "<i4")
     if rank() == 0:
         numbers = np.frombuffer(data.ljust(4 * len(numbers), b"\0"), "<i4")
-    chunks = [_of_first(numbers[i : i + CHUNK]) for i in range(0, len(numbers), CHUNK)]
+    chunks = [_broadcast(numbers[i : i + CHUNK]) for i in range(0, len(numbers), CHUNK)]
     return b"".join(chunk.astype("<i4").tobytes() for chunk in chunks)[:size]
 
 
-def _of_first(numbers):
+def _broadcast(numbers):
     """Returns the int32 array of the first worker."""
     if STEPS_ARE_PURE:
-        return np.asarray(jax_devices.of_first(numbers))
-    return _total(np.where(rank() == 0, numbers, 0))
+        return np.asarray(jax_devices.broadcast(numbers))
+    return _all_reduce_sum(np.where(rank() == 0, numbers, 0))
 
 
-def of_each(numbers: list[int]) -> np.ndarray:
+def all_gather(numbers: list[int]) -> np.ndarray:
     """Returns the int32 numbers (n,) of each worker of TensorFlow, (W, n); all must call it."""
     worker = this_worker()
     rows = np.zeros((worker.count, len(numbers)), "int32")
     rows[worker.rank] = numbers
-    return _total(rows.ravel()).reshape(rows.shape)
+    return _all_reduce_sum(rows.ravel()).reshape(rows.shape)
 
 
-def _total(numbers):
+def _all_reduce_sum(numbers):
     """Returns the sum of the int32 arrays of all workers."""
     summed = _sum_over_workers()(numbers)
     return strategy().experimental_local_results(summed)[0].numpy()
@@ -111,7 +111,7 @@ class StopTogether(keras.callbacks.Callback):
     """
 
     def on_epoch_end(self, epoch, logs=None):
-        self.model.stop_training = told_by_first(bool(self.model.stop_training))
+        self.model.stop_training = broadcast_json(bool(self.model.stop_training))
 
 
 class SaveTogether:
@@ -140,7 +140,7 @@ class SaveTogether:
             return 0
         seconds = max(time.monotonic() - self.asked, 1e-3)
         steps = int(min(max(ASK_SECONDS * self.steps / seconds, 1), MOST_STEPS))
-        (first, steps), *others = of_each([wanted, steps]).tolist()
+        (first, steps), *others = all_gather([wanted, steps]).tolist()
         self.steps, self.next, self.asked = 0, steps, time.monotonic()
         return max(0, first, *(wanted for wanted, _ in others)) or first
 

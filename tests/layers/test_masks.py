@@ -114,3 +114,8 @@ def test_a_mask_of_integers_is_read_as_a_boolean_one(name, take):
 def test_no_mask_stays_none():
     assert combine_masks() is None
     assert combine_masks(None, None) is None
+
+
+def test_a_length_that_is_not_known_yet_is_refused():
+    with pytest.raises(ValueError, match="query_length is None, since it is not known before"):
+        causal_mask(keras.KerasTensor((None, None)).shape[1])

@@ -326,3 +326,10 @@ def test_a_mask_of_another_shape_is_refused(attention, random, shape):
         layer(x, attention_mask=np.ones(shape, "bool"))
     for fitting in ((1, 4), (x.shape[0], 1), (1, 4, 4), (x.shape[0], 1, 4)):
         assert layer(x, attention_mask=np.ones(fitting, "bool")).shape == x.shape
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (2, 3, 1, 8)])
+def test_inputs_of_another_rank_are_refused(attention, shape):
+    for x in (np.zeros(shape, "float32"), keras.Input(shape[1:])):
+        with pytest.raises(ValueError, match=r"reads tensors \(B, T, D\), but received the shape"):
+            attention()(x)

@@ -326,5 +326,7 @@ def test_wrong_arguments_are_named(arguments, message):
 
 
 def test_a_prompt_is_not_covered():
-    with pytest.raises(ValueError, match="coverage_penalty is of translations, .* leave it out"):
+    with pytest.raises(
+        ValueError, match="coverage_penalty must be 0 for a language model, .* leave it out"
+    ):
         LanguageModel(**SMALL).generate([[5]], Beam(coverage_penalty=0.2))

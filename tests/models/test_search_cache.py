@@ -28,7 +28,7 @@ def test_each_beam_sees_its_own_key_and_what_it_took_over():
     owners = [[[] for _ in range(K)] for _ in range(B)]
     numbers = ops.arange(7 * K, dtype="int32")
     for step in range(7):
-        cache = {"visible": visible, "used": step * K, "numbers": numbers}
+        cache = {"visible": visible, "used": step * K, "key_indices": numbers}
         visible = with_new_key(cache)["visible"]
         owners = [[keys + [step * K + k] for k, keys in enumerate(row)] for row in owners]
         parents = rng.integers(0, K, (B, K))

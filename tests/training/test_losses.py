@@ -296,3 +296,18 @@ def test_two_devices_train_the_same_weights_as_one_clipped_and_in_parts_too():
         timeout=300,
     )
     assert run.stdout == "same weights\n", run.stderr
+
+
+def test_a_mask_that_the_predictions_carry_changes_nothing():
+    rng = np.random.default_rng(0)
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(9, 4, mask_zero=True)(ids)
+    model = keras.Model(ids, keras.layers.Dense(9)(x))
+    model.compile("sgd", MaskedCrossentropy())
+    labels = np.array([[5, 6, 7, 8], [5, 6, 0, 0]])
+    loss = MaskedCrossentropy()(labels, model.predict(labels, verbose=0))
+    assert model.evaluate(labels, labels, verbose=0) == pytest.approx(float(loss), rel=1e-5)
+    weights = rng.uniform(size=labels.shape).astype("float32")
+    loss = MaskedCrossentropy()(labels, model.predict(labels, verbose=0), weights)
+    found = model.evaluate(labels, labels, sample_weight=weights, verbose=0)
+    assert found == pytest.approx(float(loss), rel=1e-5)

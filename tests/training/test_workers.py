@@ -31,8 +31,8 @@ if strategy != "none":
     from keras_transformer.training import workers
     from keras_transformer.training.worker_task import this_worker
     mine = bytes(range(256)) * 9 + b"." if this_worker().rank == 0 else b""
-    assert workers.bytes_of_first(mine) == bytes(range(256)) * 9 + b"."
-    assert workers.told_by_first({"rank": this_worker().rank}) == {"rank": 0}
+    assert workers.broadcast_bytes(mine) == bytes(range(256)) * 9 + b"."
+    assert workers.broadcast_json({"rank": this_worker().rank}) == {"rank": 0}
 long = "a small dog runs home with two big cats and sleeps here today"
 pairs = [("a dog", "ein Hund")] * 9 + [(long, long)] + [("the cat sleeps", "die Katze schläft")] * 7
 sources, targets = map(list, zip(*pairs))
@@ -101,7 +101,7 @@ def test_several_workers_need_a_config(monkeypatch):
 def test_all_stop_where_the_first_one_does(monkeypatch):
     callback = workers.StopTogether()
     for first in (True, False):
-        monkeypatch.setattr(workers, "told_by_first", lambda mine, first=first: first)
+        monkeypatch.setattr(workers, "broadcast_json", lambda mine, first=first: first)
         for mine in (True, False):
             callback.set_model(SimpleNamespace(stop_training=mine))
             callback.on_epoch_end(0)
