@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from pathlib import Path
 
 LARGEST_INT32, LARGEST_SEED = 2**31 - 1, 2**63 - 1
-PRECISIONS = ("auto", "float32", "bfloat16", "float16")  # to train in
+TRAINING_PRECISIONS = ("auto", "float32", "bfloat16", "float16")  # to train in
 
 
 def check_number(name: str, value, kind: type, allowed: str, is_allowed, remedy: str = ""):
@@ -59,7 +59,7 @@ def check_texts(name: str, texts) -> list[str]:
     """
     texts = texts.tolist() if hasattr(texts, "tolist") else texts  # NumPy or pandas
     if isinstance(texts, (str, bytes)):
-        raise TypeError(f"{name} must be a list of strings, but is one: {texts!r}; use [text].")
+        raise TypeError(f"{name} must be a list of strings, but is one: {texts!r}; make it a list.")
     if isinstance(texts, Mapping) or hasattr(texts, "columns") or not hasattr(texts, "__iter__"):
         remedy = 'pass a list, such as one column, table["text"]'
         raise TypeError(f"{name} must be a list of strings, but is {texts!r}; {remedy}.")

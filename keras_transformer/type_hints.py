@@ -92,8 +92,8 @@ if TYPE_CHECKING:
 
     # What maps a tensor to another of its shape: an activation, dropout.
     Elementwise: TypeAlias = Callable[[Tensor], TensorLike]
-    Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
-    Integers: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
+    Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.float64]]
+    Integers: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int32 | np.int64]]
     # Numbers for NumPy: an array, a table, or nested lists.
     Numbers: TypeAlias = TensorLike | Sequence[object] | float
 

@@ -9,13 +9,23 @@ from functools import partial
 from pathlib import Path
 
 from keras_transformer.checks import check_directory, check_local
-from keras_transformer.files import FileError, fingerprint, naming, read_json, sync, write_json
+from keras_transformer.files import (
+    FileError,
+    fingerprint,
+    make_directory,
+    naming,
+    read_json,
+    sync,
+    write_json,
+)
 
 # TensorFlow leaves these, as all of this folder, to others.
 MANIFEST, EXPORT_CARD = "assets.extra/manifest.json", "assets.extra/card.json"
 # For the owner to complete, so the manifest leaves it out.
 README = "README.md"
 FORMAT = 1
+# TensorFlow Serving reads versions as int64.
+LARGEST_VERSION = 2**63 - 1
 
 
 def write_version(directory, write, overwrite=False) -> str:
@@ -39,9 +49,11 @@ def write_version(directory, write, overwrite=False) -> str:
         ValueError: if the version exists and `overwrite` is false, or no version fits there.
     """
     check_local("The place to export to", directory)
+    if not str(directory):
+        raise ValueError("The place to export to must not be empty; name a directory.")
     directory, version = _place(Path(directory).absolute(), overwrite)
     is_new = not directory.is_dir()
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
 
     def write_with_manifest(path):
         write(path)
@@ -152,6 +164,11 @@ def _place(directory: Path, overwrite: bool):
     if not directory.name.isdecimal():
         return directory, None
     version = int(directory.name)
+    if version > LARGEST_VERSION:
+        raise ValueError(
+            f"A version must be at most {LARGEST_VERSION}, but is {version}; a server would ignore "
+            "it, so give a smaller number."
+        )
     directory = directory.with_name(str(version))  # "02" is version 2
     if directory.exists() and not overwrite:
         raise ValueError(

@@ -106,7 +106,7 @@ def test_the_code_of_the_paper_page_runs(run_code):
 
 @pytest.mark.slow
 def test_the_code_of_the_page_about_keras_runs(run_code):
-    assert run_code("docs/keras.md")[0] == 6
+    assert run_code("docs/keras.md")[0] == 7
 
 
 def test_the_page_about_keras_lists_every_name_that_has_another_name_here():

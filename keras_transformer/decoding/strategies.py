@@ -64,7 +64,8 @@ class Strategy:
         length_penalty: alpha of the scores, `log_prob / ((5 + n) / 6) ** alpha`; see
             `strategies.length_penalty`. Only a beam search chooses by scores.
         min_length: the fewest tokens of a hypothesis, the end token included.
-        no_repeat_ngram: n, if no n tokens in a row may occur twice in a hypothesis; 0 for any.
+        no_repeat_ngram: n, if no n tokens in a row may occur twice in a hypothesis, a prompt not
+            counted; 0 for any.
         suppress_ids: tokens that are never chosen.
         logits_processors: what else must not be chosen; see `decoding.processors`.
 

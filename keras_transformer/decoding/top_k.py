@@ -40,7 +40,8 @@ def top_k(logits, k: int):
     best = ops.cast(best, "int32")
     candidates = ops.reshape(batched_gather(grouped, best), (-1, k * width))  # (R, k * W)
     if rest:
-        candidates = ops.concatenate([candidates, logits[:, size - rest :]], axis=1)
+        tail = logits[:, size - rest :]
+        candidates = ops.concatenate([candidates, tail], axis=1)  # (R, k * W + rest)
     values, places = top_k(candidates, k)  # (R, k)
     in_groups = ops.minimum(places, k * width - 1) if rest else places
     columns = batched_gather(best, in_groups // width) * width + in_groups % width
@@ -87,11 +88,12 @@ def allowed_top_k(logits, k, forbidden, struck):
         `log_sum_exp` of the logits.
     """
     allowed = logits if forbidden is None else ops.where(forbidden, IMPOSSIBLE, logits)
-    values, tokens = top_k(allowed, min(k + len(struck), logits.shape[-1]))
+    # One more for each token that may be struck, so that k are left.
+    values, tokens = top_k(allowed, min(k + len(struck), logits.shape[-1]))  # (R, k + struck)
     largest = tokens[:, :1] if forbidden is None else None
     if struck:
         values = ops.where(is_struck(tokens, struck), IMPOSSIBLE, values)
-        values, places = ops.top_k(values, k)
+        values, places = ops.top_k(values, k)  # (R, k)
         tokens = batched_gather(tokens, ops.cast(places, "int32"))
     return values, tokens, log_sum_exp(logits, largest)
 

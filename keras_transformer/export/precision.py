@@ -77,7 +77,7 @@ def fastest_precision(graph) -> tuple[str, dict[str, list[float]]]:
     searches = {}
     for precision in PRECISIONS:
         try:
-            searches[precision] = timed_search(in_precision(graph, precision)[0])
+            searches[precision] = search_to_time(in_precision(graph, precision)[0])
         except RuntimeError:
             if precision != "int8":
                 raise
@@ -94,7 +94,7 @@ def fastest_precision(graph) -> tuple[str, dict[str, list[float]]]:
     return min(seconds, key=lambda precision: math.prod(seconds[precision])), seconds
 
 
-def timed_search(graph):
+def search_to_time(graph):
     """Makes a search of `STEPS` steps, whatever the weights.
 
     Returns:

@@ -16,9 +16,14 @@ import tensorflow as tf
 from keras_transformer.export.int8 import Int8Matrix
 from keras_transformer.layers.dense import leading_shape
 
-# What a layout has to win, how often products are timed, and with how many rows and matrices: a
-# search comes back to a matrix only after all others, when it has left the nearest caches.
-LEAST_SPEEDUP, REPEATS, ROWS, BYTES, MOST = 1.1, 7, 64, 2**24, 32
+# What a layout has to win.
+LEAST_SPEEDUP = 1.1
+# How often products are timed, and with how many rows.
+REPEATS, ROWS = 7, 64
+# How many matrices they go through: so many bytes, but not more than so many matrices. A search
+# comes back to a matrix only after all others, when it has left the nearest caches.
+BYTES, MOST = 2**24, 32
+# Spare columns are tried for at least `NARROWEST` columns, if these are a multiple of `MULTIPLE`.
 SPARE_COLUMNS, NARROWEST, MULTIPLE = 32, 512, 256
 # The numbers of the smallest matrix of logits that is worth another: smaller ones stay in a cache.
 SMALLEST = 2**18

@@ -82,19 +82,18 @@ def _spread(texts, count):
     return [texts[i * (len(texts) - 1) // max(count - 1, 1)] for i in range(count)]
 
 
-def write_batching_parameters(version_directory, *, timeout_micros=2000) -> None:
+def write_batching_parameters(version_directory) -> None:
     """Writes `batching_params.pbtxt`, which tells a server how to join requests.
 
     It reads the file with `--enable_batching --enable_per_model_batching_parameters`.
 
     Args:
         version_directory: the path of a SavedModel.
-        timeout_micros: how long a request waits for others, in microseconds.
     """
     lines = (
         f"max_batch_size {{ value: {BATCH_SIZES[-1]} }}",
         *(f"allowed_batch_sizes: {size}" for size in BATCH_SIZES),
-        f"batch_timeout_micros {{ value: {timeout_micros} }}",
+        "batch_timeout_micros { value: 2000 }",
         "max_enqueued_batches { value: 100 }",
         "num_batch_threads { value: 2 }",
     )

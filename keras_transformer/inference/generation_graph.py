@@ -72,7 +72,8 @@ class GenerationGraph:
 
     def _continued(self, text, max_length):
         ids, lengths, space, cut = self.prompt(text)
-        rows = RowOptions(None, max_length, None, self.search.prefixes.spans(space))
+        prefix = self.search.prefixes.spans(space)
+        rows = RowOptions(max_lengths=max_length, prefix_text=prefix)
         result = self.search.best(ids, lengths, self.strategy, rows)
         written = detokenize(self.tokenizer, result.ids)[:, 0]  # (B,)
         without_space = tf.strings.regex_replace(written, "^ ", "")

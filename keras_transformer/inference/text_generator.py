@@ -114,7 +114,15 @@ class TextGenerator(TextModule):
         return self.generate(prompts).texts
 
     def generate(self, prompts: list[str]) -> Generations:
-        """Returns texts, continuations and their scores, in the order of `prompts`."""
+        """Continues prompts.
+
+        Args:
+            prompts: list of strings.
+
+        Returns:
+            `Generations`: lists of texts, continuations, their scores and whether they ended, in
+            the order of `prompts`.
+        """
         output = self.generate_tensor(as_tensor(check_texts("prompts", prompts)))
         if any(cut := output["prompt_cut"].numpy()):
             room = self.model.max_length - self.graph.max_length
@@ -131,7 +139,15 @@ class TextGenerator(TextModule):
         return Generations(texts, continuations, scores, ended)
 
     def score(self, texts: list[str]) -> TextScores:
-        """The log-probabilities of texts from their beginning to their end, of any length."""
+        """The log-probabilities of texts from their beginning to their end.
+
+        Args:
+            texts: list of strings, of any length.
+
+        Returns:
+            `TextScores`: the log-probabilities of the texts in nats, and lists of those of their
+            tokens.
+        """
         texts = check_texts("texts", texts)
         outputs = ("log_prob", "token_log_probs", "length")
         answers = ask_in_batches(self.graph.score, texts, outputs, SCORED_AT_A_TIME)
@@ -139,7 +155,14 @@ class TextGenerator(TextModule):
         return TextScores([float(log_prob) for log_prob, _, _ in answers], per_token)
 
     def perplexity(self, texts: list[str]) -> TextPerplexity:
-        """How well the model predicts texts, per token and per byte."""
+        """How well the model predicts texts.
+
+        Args:
+            texts: list of strings, of any length.
+
+        Returns:
+            `TextPerplexity`: of all texts together, per token and per byte.
+        """
         texts = check_texts("texts", texts)
         log_probs, per_token = self.score(texts)
         num_bytes = sum(len(text.encode()) for text in texts)

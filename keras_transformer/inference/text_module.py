@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from keras_transformer.backend import check_tensorflow
 from keras_transformer.checks import check_has, check_ints, check_tokenizer
+from keras_transformer.models.ensemble import SEARCH_METHODS
 from keras_transformer.type_hints import StrPath
 
 # A vocabulary may have fewer ids than this more than the tokenizer, to be a multiple of 64 or 128.
@@ -12,11 +13,14 @@ VOCABULARY_PADDING = 128
 # A translation may have this many tokens for each source token, plus some: far above any real
 # sentence, far below what a model that repeats itself would fill.
 TOKENS_PER_SOURCE_TOKEN, EXTRA_TOKENS = 3, 20
-# What a search calls.
-SEARCH_METHODS = ("init_cache", "decode_states", "logits", "reorder_cache", "compact_cache")
 # The least value of each field of a graph that is an integer. A source has an end token; with room
 # for that alone every text would be blank.
 LEAST = {"max_source_length": 2, "max_length": 1, "batch_size": 1, "num_parallel_batches": 1}
+
+
+def most_translation_tokens(source_tokens):
+    """Returns the most tokens of a translation, from those of its source; both with an end."""
+    return source_tokens * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS
 
 
 class TextModule:

@@ -15,7 +15,7 @@ from keras_transformer.data.token_rows import TokenRows
 from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.row_options import RowOptions
 from keras_transformer.decoding.strategies import Greedy
-from keras_transformer.inference.text_module import EXTRA_TOKENS, TOKENS_PER_SOURCE_TOKEN
+from keras_transformer.inference.text_module import most_translation_tokens
 
 # Widths of batches are powers of two from this one on, so that few searches are compiled.
 LEAST_WIDTH = 16
@@ -45,7 +45,7 @@ class TrainingTranslator:
         self.search = pure_steps.compiled(self._search, model.variables)
 
     def __call__(self, texts: list[str]) -> list[str]:
-        rows = self.tokenizer.rows([visible(text) for text in texts])
+        rows = self.tokenizer.tokenize_rows([visible(text) for text in texts])
         lengths = np.minimum(rows.lengths + 1, self.max_length)  # with the end token
         translations = np.full(len(texts), "", object)
         order = np.argsort(-lengths, kind="stable")
@@ -62,14 +62,14 @@ class TrainingTranslator:
         """Joins rows of ids (b, T) to texts, as the graph does."""
         is_real = (ids >= NUM_SPECIAL_TOKENS) & (ids < self.tokenizer.vocab_size)
         offsets = np.append(0, np.cumsum(is_real.sum(axis=1)))
-        return self.tokenizer.texts(TokenRows(ids[is_real], offsets))
+        return self.tokenizer.detokenize_rows(TokenRows(ids[is_real], offsets))
 
     def _search(self, ids, lengths):
         """Searches the translations (B, T) of ids (B, S), rows of some lengths (B,)."""
-        capacity = min(ids.shape[1] * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS, self.max_length)
+        capacity = min(most_translation_tokens(ids.shape[1]), self.max_length)
         cache = self.model.init_cache(ids, max_length=capacity)
         start_ids = ops.full((ids.shape[0],), START_ID, "int32")
-        most = ops.minimum(lengths * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS, capacity)
+        most = ops.minimum(most_translation_tokens(lengths), capacity)
         rows = RowOptions(max_lengths=most)
         options = {"rows": rows, "end_id": END_ID, "max_length": capacity}
         step = self.model.decode_step

@@ -10,7 +10,7 @@ from keras_transformer.data.blank_text import NOT_TEXT
 from keras_transformer.data.special_tokens import PAD_ID, START_ID
 from keras_transformer.decoding.row_options import RowOptions
 from keras_transformer.decoding.strategies import LARGEST_ALPHA, Beam, Greedy, Strategy, of_kind
-from keras_transformer.inference.text_module import EXTRA_TOKENS, TOKENS_PER_SOURCE_TOKEN
+from keras_transformer.inference.text_module import most_translation_tokens
 from keras_transformer.inference.text_search import (
     TextSearch,
     as_scores,
@@ -170,10 +170,6 @@ class TranslationGraph:
             "ended": blank | has_ended(result)[:, 0],
         }
 
-    def source_ids(self, text):
-        """The first two of `source`."""
-        return self.source(text)[:2]
-
     def source(self, text):
         """Strings (B,) to ids (B, S) with the end token, their lengths (B,), and which were cut.
 
@@ -205,7 +201,7 @@ class TranslationGraph:
 
     def most_tokens(self, lengths):
         """The most tokens of the translations of sources of these lengths: int32 (B,)."""
-        return lengths * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS
+        return most_translation_tokens(lengths)
 
     def start(self, ids, capacity, beam_size, track_coverage):
         """The start tokens and the cache of a search for the translations of `ids` (b, S)."""

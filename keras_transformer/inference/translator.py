@@ -39,11 +39,12 @@ class Translator(TextModule):
     """Translates strings with a trained `Transformer`.
 
     Tokenization, the search and detokenization are one TensorFlow graph, the same in Python and
-    in the exported SavedModel, so both give the same translations. A sentence's translation does
-    not depend on the others in its batch. A text that shows nothing (blanks, zero width spaces) is
-    translated as "", score 0; a text for which the model computes no finite number as "", score
-    -1e9. Of a text that is longer than `max_source_length` the beginning is translated, and a
-    warning says how many there are.
+    in the exported SavedModel. So both give the same translations, if they compute in one
+    precision: here that of the model, in an export float32 by default. A sentence's translation
+    does not depend on the others in its batch. A text that shows nothing (blanks, zero width
+    spaces) is translated as "", score 0; a text for which the model computes no finite number as
+    "", score -1e9. Of a text that is longer than `max_source_length` the beginning is translated,
+    and a warning says how many there are.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
@@ -123,17 +124,21 @@ class Translator(TextModule):
             max_length: the most tokens of a translation, at most the translator's `max_length`; a
                 number for all or one for each.
 
+        Returns:
+            `Translations`: lists of texts, scores, and whether each source was cut and each
+            translation ended.
+
         Raises:
             ValueError: if an option is out of range, or there is not one value for each text.
         """
-        return self._translate(texts, 4, prefix, length_penalty, max_length)
+        return self._translate(texts, prefix, length_penalty, max_length)
 
-    def _translate(self, texts, stacklevel=4, *options):
+    def _translate(self, texts, *options):
         texts = check_texts("texts", texts)
         options = self._row_options(len(texts), *options)
         function = self.graph.translate if options else self.translate_tensor
         translations = translate_in_batches(texts, function, **options)
-        warn_of_cuts(translations.source_cut, self.graph, stacklevel)
+        warn_of_cuts(translations.source_cut, self.graph, stacklevel=4)
         return translations
 
     def nbest(
@@ -146,8 +151,16 @@ class Translator(TextModule):
     ) -> list[Translations]:
         """The K best translations of each text by a beam of K, best first, and their scores.
 
-        If the strategy is not a `Beam`, the beam has the default size. The options are those of
-        `translate`.
+        If the strategy is not a `Beam`, the beam has the default size.
+
+        Args:
+            texts, prefix, length_penalty, max_length: those of `translate`.
+
+        Returns:
+            `Translations` for each text, which hold the K of this text.
+
+        Raises:
+            ValueError: as `translate`.
         """
         texts = check_texts("texts", texts)
         options = self._row_options(len(texts), prefix, length_penalty, max_length)
@@ -170,8 +183,17 @@ class Translator(TextModule):
     ) -> Alignments:
         """Translations, and which words and pieces of the sources theirs come from.
 
-        The options are those of `translate`. Attention is a hint at what is translated by what, no
-        more: end tokens and punctuation draw it, too.
+        Attention is a hint at what is translated by what, no more: end tokens and punctuation draw
+        it, too.
+
+        Args:
+            texts, prefix, length_penalty, max_length: those of `translate`.
+
+        Returns:
+            `Alignments`: lists with an entry for each text.
+
+        Raises:
+            ValueError: as `translate`.
         """
         texts = check_texts("texts", texts)
         options = self._row_options(len(texts), prefix, length_penalty, max_length)
@@ -187,6 +209,13 @@ class Translator(TextModule):
     def score(self, sources: list[str], targets: list[str]) -> list[float]:
         """The log-probability of each target, and its end token, as its source's translation.
 
+        Args:
+            sources: list of strings.
+            targets: a list of as many.
+
+        Returns:
+            A log-probability for each target, in nats.
+
         Raises:
             ValueError: if the lists differ in length, or a target has more tokens than
                 `max_source_length` and `max_length`.
@@ -194,11 +223,25 @@ class Translator(TextModule):
         return self._score(sources, targets).log_probs
 
     def score_tokens(self, sources: list[str], targets: list[str]) -> TextScores:
-        """`score`, and the log-probability of each token of a target, the end token last."""
+        """`score`, and the log-probability of each token of a target, the end token last.
+
+        Args:
+            sources, targets: those of `score`.
+
+        Returns:
+            `TextScores`: the log-probabilities of the targets, and lists of those of their tokens.
+        """
         return self._score(sources, targets)
 
     def perplexity(self, sources: list[str], targets: list[str]) -> TextPerplexity:
-        """How well the model predicts targets from their sources, per token and per byte."""
+        """How well the model predicts targets from their sources.
+
+        Args:
+            sources, targets: those of `score`.
+
+        Returns:
+            `TextPerplexity`: of all targets together, per token and per byte.
+        """
         log_probs, per_token = self._score(sources, targets)
         num_bytes = sum(len(text.encode()) for text in check_texts("targets", targets))
         return text_perplexity(sum(log_probs), sum(map(len, per_token)), num_bytes)

@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer import Beam, LanguageModel, TextGenerator, Transformer, Translator
 from keras_transformer.export import packed, precision
-from keras_transformer.export.precision import fastest_precision, in_precision, timed_search
+from keras_transformer.export.precision import fastest_precision, in_precision, search_to_time
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def machine(monkeypatch):
             return name, []
 
         monkeypatch.setattr(precision, "in_precision", copy)
-        monkeypatch.setattr(precision, "timed_search", search)
+        monkeypatch.setattr(precision, "search_to_time", search)
         clock = SimpleNamespace(perf_counter=lambda: now[0])
         monkeypatch.setattr(precision, "time", clock)
 
@@ -68,7 +68,7 @@ def test_a_search_is_timed_on_ids_that_the_source_has(tokenizer):
     names = ("source_vocab_size", "target_vocab_size")
     model = Transformer(**sizes, **dict(zip(names, vocabularies, strict=True)))
     translator = Translator(model, tokenizer, "greedy", max_length=2, max_source_length=200)
-    assert timed_search(translator.graph)(4).shape[0] == 4
+    assert search_to_time(translator.graph)(4).shape[0] == 4
 
 
 @pytest.mark.parametrize("change", [("quantize", "int8"), ("enable_lora", 2)])
@@ -88,7 +88,7 @@ def test_weights_of_another_form_are_refused_with_the_remedy(change, tokenizer):
 def test_a_search_that_is_timed_takes_all_steps(trained, tokenizer, name):
     translator = Translator(trained, tokenizer, Beam(size=2), max_length=16, max_source_length=30)
     graph, _ = in_precision(translator.graph, name)
-    ids = timed_search(graph)(3)
+    ids = search_to_time(graph)(3)
     assert ids.shape[:2] == (3, 1) and np.count_nonzero(ids, axis=2).tolist() == [[16]] * 3
 
 

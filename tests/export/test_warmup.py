@@ -13,7 +13,6 @@ from keras_transformer.export.warmup import (
     BATCHING_FILE,
     OPTIONS,
     WARMUP_FILE,
-    write_batching_parameters,
     write_warmup_requests,
 )
 
@@ -165,5 +164,3 @@ def test_batching_parameters_are_those_of_the_server(exported, protos, tmp_path)
         len(inputs["text"]) for name, inputs in requests_in(exported[1], protos) if name == "beam"
     }
     assert set(sizes) == warmed
-    write_batching_parameters(tmp_path, timeout_micros=0)
-    assert batching_parameters(tmp_path) == ({**parameters, "batch_timeout_micros": 0}, sizes)

@@ -116,7 +116,7 @@ def test_a_half_of_the_newest_version_is_not_passed_over(version, copy):
 @pytest.mark.parametrize("command", ["translate", "evaluate"])
 def test_the_commands_refuse_a_damaged_version_in_one_line(copy, command, tmp_path, capsys):
     (copy / "variables" / "variables.index").write_bytes(b"")
-    (tmp_path / "text").write_text("a\n")
+    (tmp_path / "text").write_text("a text of four words\n")
     texts = ["--source", str(tmp_path / "text"), "--target", str(tmp_path / "text")]
     assert main([command, str(copy.parent), *(texts if command == "evaluate" else [])]) == 1
     *stages, error = capsys.readouterr().err.splitlines()

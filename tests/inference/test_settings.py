@@ -18,7 +18,7 @@ def search(translator, texts, num_hypotheses=1):
     """The `SearchResult` behind a translator's answers, as arrays, and its graph."""
     graph, options = translator.graph, {"num_hypotheses": num_hypotheses}
     find = tf.function(lambda *source: graph.search(*source, graph.strategy, **options))
-    result = find(*graph.source_ids(tf.constant(texts)))
+    result = find(*graph.source(tf.constant(texts))[:2])
     return type(result)(*(field.numpy() for field in result)), graph
 
 
@@ -101,7 +101,7 @@ def test_scoring_and_attention_do_not_depend_on_the_batch_size(trained, tokenize
     answers = []
     for batch_size in (2, 64):
         graph = Translator(trained, tokenizer, batch_size=batch_size).graph
-        source_ids, target_ids = (graph.source_ids(tf.constant(texts))[0] for texts in sentences)
+        source_ids, target_ids = (graph.source(tf.constant(texts))[0] for texts in sentences)
         answers.append((graph.token_log_probs(source_ids, target_ids).numpy(),))
         answers[-1] += (graph.attention(source_ids, target_ids).numpy(),)
     for small_batches, one_batch in zip(*answers, strict=True):
@@ -164,7 +164,7 @@ def test_no_ngram_occurs_twice(strategy, size, small, tokenizer, sentences):
     strategy = replace(strategy, no_repeat_ngram=size)
     translator = Translator(model, tokenizer, strategy, **arguments)
     result, graph = search(translator, sentences[0])
-    source_ids, lengths = graph.source_ids(tf.constant(sentences[0]))
+    source_ids, lengths, _ = graph.source(tf.constant(sentences[0]))
     for i, ids in enumerate(hypotheses(result)):
         assert not repeats(ids, size)
         # The scores are still those of the model.
@@ -179,7 +179,7 @@ def test_coverage_penalty_takes_from_scores_what_was_not_attended_to(
     texts, beta = word_salads[:12], 0.7
     translator = Translator(trained, tokenizer, Beam(coverage_penalty=beta), max_length=40)
     result, graph = search(translator, texts, num_hypotheses=4)
-    source_ids, lengths = graph.source_ids(tf.constant(texts))
+    source_ids, lengths, _ = graph.source(tf.constant(texts))
     chosen_otherwise = search(Translator(trained, tokenizer, max_length=40), texts)[0]
     assert hypotheses(chosen_otherwise) != hypotheses(result)
     for n in range(4):
@@ -199,7 +199,7 @@ def test_coverage_penalty_takes_from_scores_what_was_not_attended_to(
 def test_a_sample_is_drawn_from_the_model_and_scored_by_it(trained, tokenizer, sentences):
     translator = Translator(trained, tokenizer, Sample(temperature=8.0, seed=1), max_length=24)
     result, graph = search(translator, sentences[0])
-    source_ids, lengths = graph.source_ids(tf.constant(sentences[0]))
+    source_ids, lengths, _ = graph.source(tf.constant(sentences[0]))
     for i, ids in enumerate(hypotheses(result)):
         expected = log_prob(trained, source_ids[i, : lengths[i]].numpy(), ids)
         assert result.log_probs[i, 0] == pytest.approx(expected, abs=1e-3)

@@ -229,7 +229,7 @@ def test_nbest_scores_are_those_of_its_tokens(exported, trained, tokenizer, serv
     texts = word_salads[:8]
     graph = exported[0].graph
     search = tf.function(lambda *source: graph.search(*source, Beam(), num_hypotheses=4))
-    source_ids, lengths = graph.source_ids(tf.constant(texts))
+    source_ids, lengths, _ = graph.source(tf.constant(texts))
     ids = search(source_ids, lengths).ids
     output = served("nbest", text=texts)
     assert output["translations"].tolist() == detokenize(tokenizer, ids).numpy().tolist()

@@ -135,10 +135,10 @@ def test_random_weights_of_any_kind_give_finite_scores(tokenizer):
 @pytest.mark.parametrize(
     "texts, message",
     [
-        ("a dog", r"list of strings, but is one: 'a dog'; use \[text\]"),
+        ("a dog", r"list of strings, but is one: 'a dog'; make it a list"),
         ([b"a dog"], r"texts\[0\] must be a string, but is b'a dog'"),
         (["a dog", None], r"texts\[1\] must be a string, but is None"),
-        (np.array("a dog"), r"list of strings, but is one: 'a dog'; use \[text\]"),
+        (np.array("a dog"), r"list of strings, but is one: 'a dog'; make it a list"),
         ({"text": ["a dog"]}, r"but is {'text': \['a dog'\]}; pass a list, such as one column"),
         (None, "texts must be a list of strings, but is None"),
     ],
