@@ -18,11 +18,6 @@ TOKENS_PER_SOURCE_TOKEN, EXTRA_TOKENS = 3, 20
 LEAST = {"max_source_length": 2, "max_length": 1, "batch_size": 1, "num_parallel_batches": 1}
 
 
-def most_translation_tokens(source_tokens):
-    """Returns the most tokens of a translation, from those of its source; both with an end."""
-    return source_tokens * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS
-
-
 class TextModule:
     """A graph from texts to texts, to be called from Python and exported.
 

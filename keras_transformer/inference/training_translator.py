@@ -15,7 +15,7 @@ from keras_transformer.data.token_rows import TokenRows
 from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.row_options import RowOptions
 from keras_transformer.decoding.strategies import Greedy
-from keras_transformer.inference.text_module import most_translation_tokens
+from keras_transformer.inference.text_module import EXTRA_TOKENS, TOKENS_PER_SOURCE_TOKEN
 
 # Widths of batches are powers of two from this one on, so that few searches are compiled.
 LEAST_WIDTH = 16
@@ -66,10 +66,10 @@ class TrainingTranslator:
 
     def _search(self, ids, lengths):
         """Searches the translations (B, T) of ids (B, S), rows of some lengths (B,)."""
-        capacity = min(most_translation_tokens(ids.shape[1]), self.max_length)
+        capacity = min(ids.shape[1] * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS, self.max_length)
         cache = self.model.init_cache(ids, max_length=capacity)
         start_ids = ops.full((ids.shape[0],), START_ID, "int32")
-        most = ops.minimum(most_translation_tokens(lengths), capacity)
+        most = ops.minimum(lengths * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS, capacity)
         rows = RowOptions(max_lengths=most)
         options = {"rows": rows, "end_id": END_ID, "max_length": capacity}
         step = self.model.decode_step

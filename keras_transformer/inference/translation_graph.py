@@ -10,7 +10,7 @@ from keras_transformer.data.blank_text import NOT_TEXT
 from keras_transformer.data.special_tokens import PAD_ID, START_ID
 from keras_transformer.decoding.row_options import RowOptions
 from keras_transformer.decoding.strategies import LARGEST_ALPHA, Beam, Greedy, Strategy, of_kind
-from keras_transformer.inference.text_module import most_translation_tokens
+from keras_transformer.inference.text_module import EXTRA_TOKENS, TOKENS_PER_SOURCE_TOKEN
 from keras_transformer.inference.text_search import (
     TextSearch,
     as_scores,
@@ -201,7 +201,7 @@ class TranslationGraph:
 
     def most_tokens(self, lengths):
         """The most tokens of the translations of sources of these lengths: int32 (B,)."""
-        return most_translation_tokens(lengths)
+        return lengths * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS
 
     def start(self, ids, capacity, beam_size, track_coverage):
         """The start tokens and the cache of a search for the translations of `ids` (b, S)."""

@@ -150,7 +150,7 @@ def test_a_tensorflow_without_products_of_integers_is_refused(monkeypatch):
 
     check_int8.cache_clear()
     monkeypatch.setattr(int8, "integer_sums", fail)
-    message = r"this TensorFlow has not on this processor \(Missing 0-th output\)"
+    message = r"TensorFlow does not have on this processor \(Missing 0-th output\)"
     with pytest.raises(RuntimeError, match=message):
         check_int8()
     check_int8.cache_clear()

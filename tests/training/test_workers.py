@@ -114,11 +114,11 @@ def test_workers_save_where_the_first_one_says_and_end_at_any_signal(monkeypatch
     asked, others = [], [0, 0]
     save = workers.SaveTogether()
 
-    def of_each(mine):
+    def all_gather(mine):
         asked.append(mine[0])
         return np.array([mine, *([wanted, 7] for wanted in others)])
 
-    monkeypatch.setattr(workers, "of_each", of_each)
+    monkeypatch.setattr(workers, "all_gather", all_gather)
 
     def steps(number, wanted):
         answers = []

@@ -29,7 +29,7 @@ from keras_transformer.data.token_rows import TokenPairs, tokenize_rows
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.vocabulary import draw_sample
-from keras_transformer.inference.text_module import most_translation_tokens
+from keras_transformer.inference.text_module import EXTRA_TOKENS, TOKENS_PER_SOURCE_TOKEN
 from keras_transformer.training.jax_devices import num_batch_shards, process
 from keras_transformer.training.run_record import TextRecord
 
@@ -280,7 +280,7 @@ def num_out_of_reach(sources, targets) -> int:
     Args:
         sources, targets: the tokens of each with its end token, integers (N,).
     """
-    return int((targets > most_translation_tokens(sources)).sum())
+    return int((targets > sources * TOKENS_PER_SOURCE_TOKEN + EXTRA_TOKENS).sum())
 
 
 def skipped(corpus, batches) -> str:
