@@ -228,6 +228,7 @@ def test_a_quantized_functional_model_loads_again(tmp_path):
     [
         "sparse_categorical_crossentropy",
         keras.losses.sparse_categorical_crossentropy,
+        keras.losses.SparseCategoricalCrossentropy,
         keras.losses.SparseCategoricalCrossentropy(),
     ],
 )

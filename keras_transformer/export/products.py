@@ -20,8 +20,8 @@ from keras_transformer.layers.dense import leading_shape
 LEAST_SPEEDUP = 1.1
 # How often products are timed, and with how many rows.
 REPEATS, ROWS = 7, 64
-# How many matrices they go through: so many bytes, but not more than so many matrices. A search
-# comes back to a matrix only after all others, when it has left the nearest caches.
+# The bytes of the matrices that a timing goes through, and the most matrices. A search comes back
+# to a matrix only after all others, when it has left the nearest caches.
 BYTES, MOST = 2**24, 32
 # Spare columns are tried for at least `NARROWEST` columns, if these are a multiple of `MULTIPLE`.
 SPARE_COLUMNS, NARROWEST, MULTIPLE = 32, 512, 256

@@ -73,7 +73,7 @@ def export_forecaster(model: Forecaster, directory: StrPath, *, overwrite: bool 
 
 
 def _mask_of(length, history):
-    """Returns the mask (B, T) of a history whose rows have `length` (B,) real steps."""
+    """Turns lengths (B,) into a mask (B, T), True at real steps."""
     rows, steps = tf.unstack(tf.shape(history)[:2])
     in_range = "length must be in [0, T], the number of real ones among the T steps of history."
     # TensorFlow would broadcast one value over all series without a word.

@@ -18,7 +18,8 @@ VOCABULARIES = ("source_vocab_size", "target_vocab_size", "vocab_size")
 SIZES = ("num_layers", "num_decoder_layers", "d_model", "num_heads", "d_ff", "max_length")
 # The fewest arrays of a layer: kernels of attention and feed-forward, scales of norms.
 LEAST_ARRAYS = 7
-# The sinusoids may have so many numbers, or so many times as many as the weights if that is more.
+# The numbers of the largest table of sinusoids that is always read; a larger one may have this
+# multiple of the weights.
 SINUSOIDS, SINUSOIDS_PER_WEIGHT = 2**24, 4
 
 

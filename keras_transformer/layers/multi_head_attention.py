@@ -171,7 +171,8 @@ class MultiHeadAttention(KerasNames, LowRankAdaptation, keras.layers.Layer):
         keys, values = ops.split(self.memory_projection(value), 2, axis=-1)  # (B, S, D) each
         if key is not None:
             keys, _ = ops.split(self.memory_projection(key), 2, axis=-1)
-        return Memory(*(split_heads(x, self.num_heads) for x in (keys, values)))
+        keys, values = (split_heads(x, self.num_heads) for x in (keys, values))
+        return Memory(keys, values)  # (B, H, S, D/H) each
 
     def _check_shape(self, shape):
         if len(shape) != 3:

@@ -62,9 +62,8 @@ def with_new_key(cache):
     """The cache in which each hypothesis sees the key that it writes next."""
     visible = cache["visible"]  # (B, K, M)
     beams = ops.expand_dims(ops.arange(visible.shape[1], dtype="int32"), 1)  # (K, 1)
-    writes = (
-        cache["key_indices"] - beams == cache["used"]
-    )  # (K, M), beam k writes number `used + k`
+    # Beam k writes key `used + k`.
+    writes = cache["key_indices"] - beams == cache["used"]  # (K, M)
     return {**cache, "visible": ops.logical_or(visible, writes)}
 
 

@@ -18,12 +18,12 @@ from keras_transformer.models.sequence_model import SequenceModel
 from keras_transformer.training.losses import check_reads_logits, check_weights
 from keras_transformer.type_hints import Elementwise, KerasOptions
 
-# Those of Keras whose classes do not exclude each other.
+# Keras's losses for rows that may belong to several classes.
 BINARY_CROSS_ENTROPIES = (keras.losses.binary_crossentropy, keras.losses.binary_focal_crossentropy)
 
 
 def check_exclusive_classes(loss, num_classes: int) -> None:
-    """Refuses a binary cross entropy, which has classes that do not exclude each other.
+    """Refuses a binary cross entropy, which is for rows that may belong to several classes.
 
     Args:
         loss: what was given to `compile`.
@@ -122,7 +122,7 @@ class SequenceClassifier(SequenceModel):
 
         Args:
             optimizer: a Keras optimizer.
-            loss: a loss of classes that exclude each other, such as
+            loss: a loss of one class for each row, such as
                 `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`.
             *args, **kwargs: further arguments of `keras.Model.compile`.
 

@@ -11,7 +11,7 @@ from keras_transformer.layers.masks import padding_mask
 from keras_transformer.training.distribution import replicas, sum_over_replicas
 from keras_transformer.type_hints import Tensor, TensorLike
 
-# Those of Keras that read probabilities unless they are told otherwise.
+# Keras's losses that read probabilities by default.
 CROSS_ENTROPIES = (
     keras.losses.sparse_categorical_crossentropy,
     keras.losses.categorical_crossentropy,
@@ -142,7 +142,7 @@ def check_reads_logits(loss, model: str) -> None:
         loss: what was given to `compile`.
         model: the name of the model's class.
     """
-    function = keras.losses.get(loss) if isinstance(loss, str) else loss
+    function = keras.losses.get(loss) if isinstance(loss, str | type) else loss
     if function in CROSS_ENTROPIES or getattr(function, "from_logits", None) is False:
         raise ValueError(
             f"loss={loss!r} reads probabilities, but {model} returns logits; give an object with "
@@ -195,6 +195,7 @@ class MaskedCrossentropy(KerasNames, keras.losses.Loss):
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras's own divides by positions, reads one weight per sentence as one per position, and
         # leaves out padding a second time if `y_pred` carries a mask.
+        y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
         losses = self.call(y_true, y_pred)  # (B, T)
         if sample_weight is not None:
             losses = losses * per_token(sample_weight, y_true)

@@ -298,6 +298,13 @@ def test_two_devices_train_the_same_weights_as_one_clipped_and_in_parts_too():
     assert run.stdout == "same weights\n", run.stderr
 
 
+def test_lists_are_as_good_as_arrays():
+    labels, logits = [[1, 0], [2, 1]], np.arange(12.0).reshape(2, 2, 3)
+    loss = MaskedCrossentropy()
+    expected = float(loss(np.array(labels), logits, np.array([1.0, 2.0])))
+    assert float(loss(labels, logits.tolist(), [1.0, 2.0])) == pytest.approx(expected)
+
+
 def test_a_mask_that_the_predictions_carry_changes_nothing():
     rng = np.random.default_rng(0)
     ids = keras.Input((None,), dtype="int32")
