@@ -173,7 +173,9 @@ DRIPS = {
 @pytest.mark.parametrize(("parts", "drip"), DRIPS.values(), ids=DRIPS)
 def test_the_timeout_is_of_the_whole_request(fails, parts, drip):
     start = time.monotonic()
-    assert "timed out" in fails(*parts, drip=drip, timeout="0.3")
+    line = fails(*parts, drip=drip, timeout="0.3")
+    # Of an error whose explanation comes too late, the status is known.
+    assert "timed out" in line or "answered 500: x" in line
     assert time.monotonic() - start < 2
 
 
